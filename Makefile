@@ -1,0 +1,55 @@
+# Two commands do everything: `make up` runs the product, `make test` proves it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.PHONY: up token install system-packages test check bench torture fmt lock docs clean
+
+up: install
+	$(BIN)/holdfast up
+
+token: install
+	@$(BIN)/holdfast token
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	touch $@
+
+system-packages:
+	sh scripts/system-packages.sh
+
+test: install system-packages
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not bench" -q tests
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --no-error-summary .
+	$(BIN)/lint-imports --no-cache
+
+fmt: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install system-packages
+	$(BIN)/python -m tests.bench
+
+torture: install system-packages
+	$(BIN)/python -m pytest -m slow -q --timeout 900 tests
+
+docs: install
+	$(BIN)/python -m scripts.lifecycle_page
+	$(BIN)/python -m scripts.coverage_page
+
+lock: install
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal \
+		--python-version 3.11 requirements-dev.in -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache

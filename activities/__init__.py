@@ -1,0 +1,1 @@
+"""Effects: what a step does to the world."""

@@ -1,0 +1,1 @@
+"""Prompts, model providers, tools and compaction."""

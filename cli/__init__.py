@@ -1,0 +1,1 @@
+"""The command holdfast: the supervisor and a client of the API."""

@@ -1,0 +1,1 @@
+"""The vocabulary of sessions: states, commands, events, errors. Pure."""

@@ -1,0 +1,1 @@
+"""Pages that are generated, and set-up."""

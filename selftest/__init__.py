@@ -1,0 +1,1 @@
+"""A self-test of the product on the user's own machine."""

@@ -1,0 +1,1 @@
+"""Every environment variable and config.toml."""

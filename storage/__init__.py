@@ -1,0 +1,1 @@
+"""The only SQL: tables, and queries beside their noun."""

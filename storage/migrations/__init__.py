@@ -1,0 +1,1 @@
+"""The Alembic chain, for SQLite and Postgres alike."""

@@ -1,0 +1,1 @@
+"""The terminal host, its protocol and client, and cages."""

@@ -1,0 +1,1 @@
+"""Binds steps to activities and runs the worker."""

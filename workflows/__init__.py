@@ -1,0 +1,1 @@
+"""Decisions: what a session does next."""
