@@ -1,0 +1,209 @@
+"""Every environment variable Holdfast reads, and every path that follows from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from platformdirs import user_data_path
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_TEMPORAL_ADDRESS = "127.0.0.1:7233"
+SOCKET_PATH_BYTES_MAX = 100  # sun_path holds 107 bytes; the host may append a suffix of its own
+
+
+class SettingsError(Exception):
+    """The environment or config.toml cannot be used; the message says what to change."""
+
+
+class Settings(BaseSettings):
+    """What one process of Holdfast needs to know about where it runs.
+
+    Optional variables are filled in, so readers never meet an empty address or path.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="HOLDFAST_", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
+
+    home: Path = Field(default_factory=lambda: user_data_path("holdfast"))
+    bind: str = "127.0.0.1:8420"
+    database_url: str = ""
+    temporal_address: str = ""
+    temporal_namespace: str = "default"
+    task_queue: str = "holdfast"
+    terminal_socket: Path = Path()
+    # Set by the supervisor for its parts: False when HOLDFAST_TEMPORAL_ADDRESS came from outside.
+    temporal_embedded: bool = False
+
+    @field_validator("home", "terminal_socket")
+    @classmethod
+    def _is_absolute(cls, path: Path) -> Path:
+        return _absolute(path)
+
+    @field_validator("bind")
+    @classmethod
+    def _has_a_port(cls, bind: str) -> str:
+        host, separator, port = bind.rpartition(":")
+        if not separator or not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError("must be host:port, for example 127.0.0.1:8420")
+        return bind
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, values: dict[str, object]) -> dict[str, object]:
+        home = _absolute(Path(str(values.get("home") or user_data_path("holdfast"))))
+        filled = dict(values)
+        if not values.get("database_url"):
+            filled["database_url"] = f"sqlite:///{home / 'holdfast.db'}"
+        if not values.get("temporal_address"):
+            filled["temporal_address"] = _running_temporal(home) or DEFAULT_TEMPORAL_ADDRESS
+            filled.setdefault("temporal_embedded", True)
+        if not values.get("terminal_socket"):
+            filled["terminal_socket"] = _terminal_socket(home)
+        return filled
+
+    @classmethod
+    def load(cls) -> Settings:
+        """The settings of this process, or SettingsError naming the variable that is wrong."""
+        try:
+            return cls()
+        except ValidationError as error:
+            raise SettingsError(_explain(error)) from error
+
+    @property
+    def bind_host(self) -> str:
+        """The host part of `bind`, without the brackets of an IPv6 address."""
+        return self.bind.rpartition(":")[0].strip("[]")
+
+    @property
+    def bind_port(self) -> int:
+        """The port part of `bind`."""
+        return int(self.bind.rpartition(":")[2])
+
+    @property
+    def bind_is_loopback(self) -> bool:
+        """Whether only this machine can reach the API."""
+        host = self.bind_host
+        return host in {"localhost", "::1"} or host.startswith("127.")
+
+    @property
+    def api_url(self) -> str:
+        """Where a client on this machine reaches the API."""
+        host = self.bind_host
+        if host in {"0.0.0.0", "::"}:
+            host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+        return (
+            f"http://[{host}]:{self.bind_port}"
+            if ":" in host
+            else f"http://{host}:{self.bind_port}"
+        )
+
+    @property
+    def uses_sqlite(self) -> bool:
+        """Whether the database is a SQLite file."""
+        return self.database_url.startswith("sqlite")
+
+    @property
+    def blobs_dir(self) -> Path:
+        """Content-addressed blobs."""
+        return self.home / "blobs"
+
+    @property
+    def logs_dir(self) -> Path:
+        """One rotated log file per part."""
+        return self.home / "logs"
+
+    @property
+    def run_file(self) -> Path:
+        """run.json: pids and addresses while the product is up."""
+        return self.home / "run.json"
+
+    @property
+    def token_file(self) -> Path:
+        """The bearer token of the default operator."""
+        return self.home / "token"
+
+    @property
+    def config_file(self) -> Path:
+        """The operator's configuration."""
+        return self.home / "config.toml"
+
+    @property
+    def temporal_file(self) -> Path:
+        """The embedded Temporal server's database."""
+        return self.home / "temporal.db"
+
+    @property
+    def terminal_state_dir(self) -> Path:
+        """Transcripts and exit codes kept by the terminal host."""
+        return self.home / "terminal"
+
+    @property
+    def shadow_git_dir(self) -> Path:
+        """Work-tree snapshots taken at checkpoints."""
+        return self.home / "snapshots"
+
+    @property
+    def memory_dir(self) -> Path:
+        """The memory index, one file per agent."""
+        return self.home / "memory"
+
+    def child_environment(self) -> dict[str, str]:
+        """The variables that make a child process see exactly these settings."""
+        return {
+            "HOLDFAST_HOME": str(self.home),
+            "HOLDFAST_BIND": self.bind,
+            "HOLDFAST_DATABASE_URL": self.database_url,
+            "HOLDFAST_TEMPORAL_ADDRESS": self.temporal_address,
+            "HOLDFAST_TEMPORAL_NAMESPACE": self.temporal_namespace,
+            "HOLDFAST_TASK_QUEUE": self.task_queue,
+            "HOLDFAST_TERMINAL_SOCKET": str(self.terminal_socket),
+            "HOLDFAST_TEMPORAL_EMBEDDED": "true" if self.temporal_embedded else "false",
+        }
+
+    def make_home(self) -> None:
+        """Create the home and its folders, readable by their owner only."""
+        for folder in (self.home, self.blobs_dir, self.logs_dir, self.terminal_state_dir):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _absolute(path: Path) -> Path:
+    # Not resolve(): a home behind a symlink keeps the name its owner gave it.
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+
+
+def _running_temporal(home: Path) -> str | None:
+    """The address of the server that is up in this home, so a part run by hand finds it."""
+    try:
+        run = json.loads((home / "run.json").read_text(encoding="utf-8"))
+        address = run["temporal_address"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return address if isinstance(address, str) else None
+
+
+def _terminal_socket(home: Path) -> Path:
+    """The socket in the home, or a short path keyed by the home where the kernel would refuse."""
+    wanted = home / "terminal.sock"
+    if len(os.fsencode(wanted)) <= SOCKET_PATH_BYTES_MAX:
+        return wanted
+    name = f"holdfast-{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}.sock"
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and len(os.fsencode(short := Path(runtime) / "holdfast" / name)) <= (
+        SOCKET_PATH_BYTES_MAX
+    ):
+        return short
+    return Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}" / name
+
+
+def _explain(error: ValidationError) -> str:
+    parts = []
+    for problem in error.errors():
+        name = "HOLDFAST_" + "_".join(str(step) for step in problem["loc"]).upper()
+        parts.append(f"{name}: {problem['msg'].removeprefix('Value error, ')}")
+    return "; ".join(parts)
