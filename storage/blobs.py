@@ -1,0 +1,115 @@
+"""Content-addressed payloads: canonicalise, hash, write, verify, and only then commit the row."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from sqlalchemy import insert, select
+from sqlalchemy.dialects.postgresql import insert as pg_insert
+
+from domain.canonical import canonical, sha256
+from domain.clock import now_ms
+from storage.engine import Db
+from storage.tables_history import Blob
+
+COMPRESS_FROM_BYTES = 256
+
+
+class BlobMissing(Exception):
+    """The bytes of a committed blob are gone or changed."""
+
+
+class BlobFolder:
+    """The bytes. A blob that no row names is an orphan, never a dangling fact."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, data: bytes, media_type: str = "application/octet-stream") -> Blob:
+        """Write `data` once and verify it; commit the row it answers with `commit`."""
+        digest = sha256(data)
+        compressed = len(data) >= COMPRESS_FROM_BYTES
+        key = _key(digest)
+        path = self.root / key
+        if not path.exists():
+            self._write(path, zstandard.compress(data) if compressed else data)
+            if self._load(path, compressed=compressed) != data:
+                raise BlobMissing(f"blob {digest} did not survive its write")
+        return Blob(
+            id=f"sha256:{digest}",
+            sha256=digest,
+            size=len(data),
+            media_type=media_type,
+            compression="zstd" if compressed else None,
+            key=key,
+            created_at=now_ms(),
+        )
+
+    def put_json(self, value: Any) -> Blob:
+        """`put` of the canonical spelling of `value`."""
+        return self.put(canonical(value), "application/json")
+
+    def read(self, blob_id: str) -> bytes:
+        """The bytes, verified against their name."""
+        digest = blob_id.removeprefix("sha256:")
+        path = self.root / _key(digest)
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise BlobMissing(f"blob {blob_id} is gone") from error
+        if sha256(raw) == digest:
+            return raw
+        try:
+            data = zstandard.decompress(raw)
+        except zstandard.ZstdError as error:
+            raise BlobMissing(f"blob {blob_id} is damaged") from error
+        if sha256(data) != digest:
+            raise BlobMissing(f"blob {blob_id} is damaged")
+        return data
+
+    def read_json(self, blob_id: str) -> Any:
+        """The value that `put_json` stored."""
+        return json.loads(self.read(blob_id))
+
+    def exists(self, blob_id: str) -> bool:
+        """Whether the bytes are there; `read` also verifies them."""
+        return (self.root / _key(blob_id.removeprefix("sha256:"))).exists()
+
+    def _write(self, path: Path, raw: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "wb") as out:
+            out.write(raw)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.rename(path)
+
+    def _load(self, path: Path, *, compressed: bool) -> bytes:
+        raw = path.read_bytes()
+        return zstandard.decompress(raw) if compressed else raw
+
+
+def commit(db: Db, blob: Blob) -> str:
+    """Commit the row of a blob whose bytes are verified; answers its id."""
+    values = blob.model_dump()
+    if db.get_bind().dialect.name == "postgresql":
+        db.connection().execute(pg_insert(Blob).values(**values).on_conflict_do_nothing())
+    else:
+        db.connection().execute(insert(Blob).prefix_with("OR IGNORE").values(**values))
+    return blob.id
+
+
+def row(db: Db, blob_id: str) -> Blob | None:
+    """The committed fact about a blob."""
+    found = db.connection().execute(select(Blob.__table__).where(Blob.id == blob_id)).first()  # type: ignore[attr-defined, arg-type]
+    return None if found is None else Blob(**found._mapping)
+
+
+def _key(digest: str) -> str:
+    return f"sha256/{digest[:2]}/{digest[2:4]}/{digest}"
