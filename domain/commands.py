@@ -1,0 +1,77 @@
+"""What an operator may ask of a session, as it travels to its workflow. Ids and small words only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One request; the same `command_id` is answered once and repeated after."""
+
+    command_id: str = ""
+    user_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewMessage(Command):
+    """Take the staged message `message_id` and run it."""
+
+    message_id: str
+    content: str | None = None  # only from the Temporal UI, where nothing could be staged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancel(Command):
+    """Stop the active run; `run_id` None means whichever is active."""
+
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pause(Command):
+    """Make a checkpoint; the reason lies in the staged row `checkpoint_id` when it is long."""
+
+    checkpoint_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Command):
+    """Go on from the queue, or from the checkpoint that is the pause point."""
+
+    checkpoint_id: str | None = None
+    compaction: str | None = None  # approve | reject
+    review_id: str | None = None  # blob with the operator's summary and message ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class RollBack(Command):
+    """Go back to a checkpoint."""
+
+    checkpoint_id: str
+    restore_files: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compact(Command):
+    """Compact the context now."""
+
+    compaction_id: str = ""
+    strategy: str | None = None
+    agent_path: str = "primary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command came to."""
+
+    state: str
+    run_id: str | None = None
+    message_id: str | None = None
+    checkpoint_id: str | None = None
+    compaction_id: str | None = None
+    queued: bool = False
+    reason: str | None = None
+    messages_superseded: int = 0
+    files: dict[str, list[str]] = field(default_factory=dict)

@@ -1,0 +1,25 @@
+"""Names and addresses by which the API, the worker and the Temporal UI find a session's workflow."""
+
+from __future__ import annotations
+
+WORKFLOW = "Session"
+SUBAGENT_WORKFLOW = "Subagent"
+UPKEEP_WORKFLOW = "Upkeep"
+
+# Updates; those in SIGNALS are signals of the same name too.
+UPDATES = (
+    "message",
+    "checkpoint",
+    "resume",
+    "discard",
+    "rollback",
+    "cancel",
+    "end",
+    "reopen",
+    "compact",
+)
+SIGNALS = ("message", "checkpoint", "resume", "cancel", "end")
+
+SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
+
+TASK_TIMEOUT_S = 5
