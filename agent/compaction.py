@@ -136,7 +136,8 @@ def _always_kept(
         or any(call.id not in answered for call in entry.tool_calls)
     }
     for role in ("user", "assistant"):
-        kept.update([i for i, entry in enumerate(messages) if entry.role == role][-1:])
+        said = [i for i, entry in enumerate(messages) if entry.role == role and not entry.summary]
+        kept.update(said[-1:])
     spoken = [turn for turn in turns if messages[turn[0]].role != "system"]
     for turn in spoken[-max(keep_turns, 1) :]:
         kept.update(turn)

@@ -13,7 +13,7 @@ MARKER = "You compact conversations"
 SUMMARY_TOKENS_MAX = 2000
 _TOOL_CHARS_MAX = 4000
 _TEXT_CHARS_MAX = 20_000
-_CHARS_PER_TOKEN = 3
+_CUT_CHARS_MIN = 200
 
 SUMMARY_PROMPT = f"""\
 {MARKER} between an operator and an agent so that the agent can go on without the original.
@@ -76,9 +76,11 @@ def _render(entry: Entry) -> str:
 
 def _fit(text: str, window: int) -> str:
     room = max(window - SUMMARY_TOKENS_MAX - estimate(SUMMARY_PROMPT) - 200, window // 4)
-    if estimate(text) <= room:
-        return text
-    return _cut(text, room * _CHARS_PER_TOKEN)
+    chars = len(text)
+    while estimate(text) > room and chars > _CUT_CHARS_MIN:
+        chars = chars * 3 // 4
+        text = _cut(text, chars)
+    return text
 
 
 def _cut(text: str, chars_max: int) -> str:
