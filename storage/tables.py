@@ -169,6 +169,7 @@ class Message(SQLModel, table=True):
     model: str | None = None
     tokens: int = 0
     pinned: bool = False
+    invocation_id: str | None = None
 
 
 class Supersession(SQLModel, table=True):

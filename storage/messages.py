@@ -1,0 +1,161 @@
+"""Messages: appended once by id, read in order, through forks to where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import func, select, update
+
+from domain.clock import now_ms
+from domain.events import MessageAdded
+from domain.ids import new_id
+from storage import events
+from storage.engine import Db
+from storage.lineage_levels import Level, levels, superseded
+from storage.rows import insert_once, step_counter, table
+from storage.tables import Message, SessionRow
+
+_messages, _sessions = table(Message), table(SessionRow)
+PREVIEW_CHARS = 63
+
+
+def append(
+    db: Db,
+    session_id: str,
+    *,
+    role: str,
+    content: str,
+    id: str | None = None,  # noqa: A002 - the column's name
+    run_id: str | None = None,
+    **columns: Any,
+) -> Message:
+    """Append one message; the same id twice is stored once."""
+    message_id = id or new_id()
+    found = find(db, message_id)
+    if found is not None:
+        return found
+    at = now_ms()
+    message = Message(
+        id=message_id,
+        session_id=session_id,
+        run_id=run_id,
+        seq=step_counter(db, SessionRow, session_id, "message_seq"),
+        role=role,
+        content=content,
+        created_at=at,
+        **columns,
+    )
+    insert_once(db, Message, message.model_dump(exclude={"number"}))
+    _touch(db, session_id, role, content, at)
+    added = MessageAdded(message_id=message_id, role=role, agent_path=message.agent_path)
+    events.append(db, session_id, added, run_id=run_id, row=("message", message_id))
+    return message
+
+
+def find(db: Db, message_id: str) -> Message | None:
+    """The message, or None."""
+    row = db.connection().execute(select(_messages).where(_messages.c.id == message_id)).first()
+    return None if row is None else Message(**row._mapping)
+
+
+def history(
+    db: Db, session_id: str, *, agent_path: str = "primary", invocation_id: str | None = None
+) -> list[Message]:
+    """What an agent's model sees: its own messages that are not superseded, in order."""
+    chain = levels(db, session_id)
+    gone = superseded(db, chain)
+    rows = _read(db, chain, after_seq=0, limit=None, agent_path=agent_path)
+    return [
+        message
+        for message in rows
+        if message.id not in gone and message.invocation_id == invocation_id
+    ]
+
+
+def page(
+    db: Db,
+    session_id: str,
+    *,
+    after_seq: int = 0,
+    limit: int,
+    include_superseded: bool = False,
+) -> list[tuple[Message, list[dict[str, str]]]]:
+    """Up to `limit` messages after a seq, oldest first, each with why it is superseded."""
+    chain = levels(db, session_id)
+    gone = superseded(db, chain)
+    chosen: list[tuple[Message, list[dict[str, str]]]] = []
+    while len(chosen) < limit:
+        batch = _read(db, chain, after_seq=after_seq, limit=limit)
+        chosen += [
+            (message, gone.get(message.id, []))
+            for message in batch
+            if include_superseded or message.id not in gone
+        ]
+        if len(batch) < limit:
+            break
+        after_seq = batch[-1].seq
+    return chosen[:limit]
+
+
+def seq_in(db: Db, session_id: str, message_id: str) -> int | None:
+    """The seq of a message that this session sees, or None."""
+    message = find(db, message_id)
+    if message is None:
+        return None
+    for level in levels(db, session_id):
+        if level.session_id == message.session_id:
+            seen = level.cutoff_seq is None or message.seq <= level.cutoff_seq
+            return message.seq if seen else None
+    return None
+
+
+def last_seq(db: Db, session_id: str) -> int:
+    """The seq of the newest message, 0 before the first."""
+    seq = select(_sessions.c.message_seq).where(_sessions.c.id == session_id)
+    return int(db.connection().execute(seq).scalar() or 0)
+
+
+def _read(
+    db: Db,
+    chain: list[Level],
+    *,
+    after_seq: int,
+    limit: int | None,
+    agent_path: str | None = None,
+) -> list[Message]:
+    """Messages of all levels. Sources come first: a fork's own seqs begin after its cutoff."""
+    rows: list[Message] = []
+    for level in reversed(chain):
+        wanted = select(_messages).where(
+            _messages.c.session_id == level.session_id, _messages.c.seq > after_seq
+        )
+        if level.cutoff_seq is not None:
+            wanted = wanted.where(_messages.c.seq <= level.cutoff_seq)
+        if agent_path is not None:
+            wanted = wanted.where(_messages.c.agent_path == agent_path)
+        if limit is not None:
+            wanted = wanted.limit(limit - len(rows))
+        found = db.connection().execute(wanted.order_by(_messages.c.seq))
+        rows += [Message(**row._mapping) for row in found]
+        if limit is not None and len(rows) >= limit:
+            break
+    return rows
+
+
+def _touch(db: Db, session_id: str, role: str, content: str, at: int) -> None:
+    values: dict[str, Any] = {
+        "message_count": _sessions.c.message_count + 1,
+        "last_active": at,
+        "updated_at": at,
+    }
+    if role == "operator":
+        preview = " ".join(content.split())[:PREVIEW_CHARS]
+        values["preview"] = func.coalesce(func.nullif(_sessions.c.preview, ""), preview)
+    db.connection().execute(update(_sessions).where(_sessions.c.id == session_id).values(values))
+
+
+def by_ids(db: Db, ids: Iterable[str]) -> list[Message]:
+    """The messages with these ids, in order."""
+    rows = select(_messages).where(_messages.c.id.in_(list(ids))).order_by(_messages.c.seq)
+    return [Message(**row._mapping) for row in db.connection().execute(rows)]

@@ -1,0 +1,131 @@
+"""Projects: folders with a project file, each as one operator loaded it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import func
+from sqlmodel import col, select
+
+from domain.clock import now_ms
+from domain.errors import DslInvalid, NotFound
+from domain.ids import new_id
+from domain.lifecycle import State
+from domain.project_file import ProjectFile
+from storage.engine import Db
+from storage.project_file import LoadedFile
+from storage.tables import Project, ProjectFileRow, SessionRow
+
+PROJECTS_PER_PAGE_MAX = 500
+
+
+def load(db: Db, operator_id: str, loaded: LoadedFile) -> tuple[Project, bool]:
+    """The project of this folder and whether it is new; an old one takes the file as it is now."""
+    found = by_path(db, operator_id, str(loaded.path))
+    if found is not None:
+        apply(db, found, loaded)
+        return found, False
+    now = now_ms()
+    project = Project(
+        id=new_id(),
+        created_by=operator_id,
+        name=loaded.file.project,
+        path=str(loaded.path),
+        created_at=now,
+        updated_at=now,
+    )
+    apply(db, project, loaded)
+    return project, True
+
+
+def apply(db: Db, project: Project, loaded: LoadedFile) -> None:
+    """Take over a file that is valid; sessions that exist keep theirs."""
+    keep_file(db, loaded.hash, loaded.content)
+    project.name = loaded.file.project
+    project.dsl_hash = loaded.hash
+    project.running_limit = loaded.file.limits.running_sessions
+    project.state = "ready"
+    project.error = None
+    project.updated_at = now_ms()
+    db.add(project)
+    db.flush()
+
+
+def mark_invalid(db: Db, project: Project, error: DslInvalid) -> None:
+    """The file is broken: no new session until it is mended. The last good hash stays."""
+    project.state = "invalid"
+    project.error = {"code": error.code, "message": error.message, "details": error.details}
+    project.updated_at = now_ms()
+    db.add(project)
+    db.flush()
+
+
+def keep_file(db: Db, file_hash: str, content: dict[str, Any]) -> None:
+    """Store a project file by its hash, once."""
+    if db.get(ProjectFileRow, file_hash) is None:
+        db.add(ProjectFileRow(hash=file_hash, content=content, created_at=now_ms()))
+        db.flush()
+
+
+def file_by_hash(db: Db, file_hash: str) -> ProjectFile:
+    """The project file that a session began with."""
+    row = db.get(ProjectFileRow, file_hash)
+    if row is None:
+        raise NotFound("no such project file")
+    return ProjectFile.model_validate(row.content)
+
+
+def by_path(db: Db, operator_id: str, path: str) -> Project | None:
+    """The operator's project in this folder."""
+    return db.exec(
+        select(Project).where(Project.created_by == operator_id, Project.path == path)
+    ).first()
+
+
+def get(db: Db, operator_id: str, project_id: str) -> Project:
+    """The operator's own project, or NotFound."""
+    found = db.get(Project, project_id)
+    if found is None or found.created_by != operator_id:
+        raise NotFound("no such project")
+    return found
+
+
+def page(db: Db, operator_id: str, *, limit: int, after: str | None = None) -> list[Project]:
+    """The operator's projects, oldest first."""
+    wanted = select(Project).where(Project.created_by == operator_id)
+    if after is not None:
+        wanted = wanted.where(col(Project.id) > after)
+    return list(db.exec(wanted.order_by(col(Project.id)).limit(min(limit, PROJECTS_PER_PAGE_MAX))))
+
+
+def running_counts(db: Db, project_ids: Iterable[str]) -> dict[str, int]:
+    """How many sessions run in each project; a project where none does is left out."""
+    counted = db.exec(
+        select(SessionRow.project_id, func.count())
+        .where(SessionRow.state == State.RUNNING, col(SessionRow.project_id).in_(list(project_ids)))
+        .group_by(SessionRow.project_id)
+    )
+    return {project_id: int(count) for project_id, count in counted}
+
+
+def view(project: Project, running: int) -> dict[str, Any]:
+    """The project as it is sent."""
+    return {
+        "id": project.id,
+        "name": project.name,
+        "path": project.path,
+        "state": project.state,
+        "dsl_hash": project.dsl_hash,
+        "running": running,
+        "limit": project.running_limit,
+        "error": project.error,
+        "created_at": project.created_at,
+        "updated_at": project.updated_at,
+    }
+
+
+def views(db: Db, projects: list[Project]) -> list[dict[str, Any]]:
+    """Several projects as they are sent, counted in one query."""
+    counts = running_counts(db, [project.id for project in projects])
+    return [view(project, counts.get(project.id, 0)) for project in projects]

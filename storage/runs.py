@@ -1,0 +1,121 @@
+"""Runs: made at admission, moved once to an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select, update
+
+from domain.clock import now_ms
+from domain.errors import NotFound
+from domain.events import RunCancelled, RunCompleted, RunCreated
+from domain.lifecycle import Action, State
+from storage import events, sessions
+from storage.engine import Db
+from storage.rows import insert_once, step_counter, table
+from storage.tables import Run, SessionRow
+
+_runs = table(Run)
+ACTIVE = ("pending", "running")
+PREVIEW_CHARS = 100
+
+
+def create(
+    db: Db, *, run_id: str, session_id: str, message_id: str, user_id: str, state: str, preview: str
+) -> None:
+    """Store a pending or running run and say so."""
+    at = now_ms()
+    values = Run(
+        id=run_id,
+        session_id=session_id,
+        state=state,
+        created_at=at,
+        started_at=at if state == "running" else None,
+        operator_message=message_id,
+        user_id=user_id,
+    )
+    if insert_once(db, Run, values.model_dump()):
+        step_counter(db, SessionRow, session_id, "run_count")
+        created = RunCreated(
+            run_id=run_id, session_id=session_id, message_preview=preview[:PREVIEW_CHARS]
+        )
+        events.append(db, session_id, created, run_id=run_id, row=("run", run_id))
+
+
+def find(db: Db, run_id: str) -> Run | None:
+    """The run, or None."""
+    row = db.connection().execute(select(_runs).where(_runs.c.id == run_id)).first()
+    return None if row is None else Run(**row._mapping)
+
+
+def get(db: Db, run_id: str) -> Run:
+    """The run, or NotFound."""
+    run = find(db, run_id)
+    if run is None:
+        raise NotFound("Run not found.")
+    return run
+
+
+def of_session(db: Db, session_id: str, *, limit: int, before: int | None = None) -> list[Run]:
+    """The session's runs, newest first."""
+    rows = select(_runs).where(_runs.c.session_id == session_id)
+    if before is not None:
+        rows = rows.where(_runs.c.created_at < before)
+    rows = rows.order_by(_runs.c.created_at.desc(), _runs.c.id.desc()).limit(limit)
+    return [Run(**row._mapping) for row in db.connection().execute(rows)]
+
+
+def start(db: Db, run_id: str) -> None:
+    """A pending run begins."""
+    db.connection().execute(
+        update(_runs)
+        .where(_runs.c.id == run_id, _runs.c.state == "pending")
+        .values(state="running", started_at=now_ms())
+    )
+
+
+def close(
+    db: Db,
+    run_id: str,
+    *,
+    state: str,
+    error: dict[str, Any] | None = None,
+    finish_reason: str | None = None,
+    user_id: str = "",
+) -> bool:
+    """End a run that is still active; False when it had ended before, so that one end wins."""
+    run = get(db, run_id)
+    if run.state not in ACTIVE:
+        return False
+    at = now_ms()
+    duration = at - (run.started_at or run.created_at)
+    db.connection().execute(
+        update(_runs)
+        .where(_runs.c.id == run_id)
+        .values(
+            state=state,
+            completed_at=at,
+            duration_ms=duration,
+            error=error,
+            finish_reason=finish_reason,
+        )
+    )
+    tokens = {"input": run.tokens_in, "output": run.tokens_out}
+    ended = [RunCompleted(run_id=run_id, state=state, duration_ms=duration, tokens=tokens)]
+    if state == "cancelled":
+        cancelled = RunCancelled(run_id=run_id, session_id=run.session_id, user_id=user_id)
+        events.append(db, run.session_id, cancelled, run_id=run_id, row=("run", run_id))
+    events.append(db, run.session_id, *ended, run_id=run_id, row=("run", run_id))
+    return True
+
+
+def finish(db: Db, run_id: str, *, trigger: str, **how: Any) -> bool:
+    """Close the run and bring its session back to idle, in one step."""
+    run = get(db, run_id)
+    won = close(db, run_id, **how)
+    session = sessions.lock(db, run.session_id)
+    if session.active_run == run_id and session.state == State.RUNNING:
+        sessions.move(
+            db, session.id, Action.FINISH, trigger, run_id=run_id, active_run=None
+        )
+    return won
