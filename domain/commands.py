@@ -51,6 +51,7 @@ class RollBack(Command):
 
     checkpoint_id: str
     restore_files: bool = False
+    undo_restore: bool = False  # bring back the files as they were before the last restore
 
 
 @dataclass(frozen=True, kw_only=True)

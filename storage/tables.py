@@ -179,6 +179,8 @@ class Supersession(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("session_id", "message_id", "cause", "cause_id"),
         Index("ix_supersessions_cause", "session_id", "cause_id"),
+        Index("ix_supersessions_change", "session_id", "change"),
+        Index("ix_supersessions_undone", "session_id", "undone_change"),
     )
     number: int | None = Field(
         default=None, sa_column=Column(_NUMBER, primary_key=True, autoincrement=True)
@@ -197,7 +199,10 @@ class Run(SQLModel, table=True):
     """One unit of model work, from a message to its answer."""
 
     __tablename__ = "runs"
-    __table_args__ = (Index("ix_runs_session_created", "session_id", "created_at"),)
+    __table_args__ = (
+        Index("ix_runs_session_created", "session_id", "created_at"),
+        Index("ix_runs_head", "session_id", "last_head"),
+    )
     id: str = Field(primary_key=True)
     session_id: str
     state: str  # pending | running | done | failed | cancelled
@@ -215,6 +220,9 @@ class Run(SQLModel, table=True):
     primary_response: str | None = None
     user_id: str = ""
     tree_before: str | None = None
+    # The first head that lists the row, and the last one that lists it as it is now.
+    first_head: int | None = None
+    last_head: int | None = None
 
 
 class Call(SQLModel, table=True):
@@ -224,6 +232,7 @@ class Call(SQLModel, table=True):
     __table_args__ = (
         Index("ix_calls_session", "session_id", "created_at"),
         Index("ix_calls_created", "created_at"),
+        Index("ix_calls_head", "session_id", "last_head"),
     )
     id: str = Field(primary_key=True)
     session_id: str
@@ -250,6 +259,9 @@ class Call(SQLModel, table=True):
     message_id: str | None = None
     created_at: int = _big()
     completed_at: int | None = _big(default=None)
+    # The first head that lists the row, and the last one that lists it as it is now.
+    first_head: int | None = None
+    last_head: int | None = None
 
 
 class ToolCallRow(SQLModel, table=True):
@@ -278,6 +290,7 @@ class SubagentInvocation(SQLModel, table=True):
     """One subagent at work inside a run."""
 
     __tablename__ = "subagent_invocations"
+    __table_args__ = (Index("ix_invocations_head", "session_id", "last_head"),)
     id: str = Field(primary_key=True)
     run_id: str = Field(index=True)
     session_id: str = Field(index=True)
@@ -290,3 +303,6 @@ class SubagentInvocation(SQLModel, table=True):
     exited_at: int | None = _big(default=None)
     exit_code: int | None = None
     error: dict[str, Any] | None = Field(default=None, sa_column=json_column())
+    # The first head that lists the row, and the last one that lists it as it is now.
+    first_head: int | None = None
+    last_head: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Index
+from sqlalchemy import BigInteger, Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from storage.columns import json_column, text_column
@@ -51,7 +51,10 @@ class Checkpoint(SQLModel, table=True):
     """A pause point: a cursor and what was in effect, not a copy."""
 
     __tablename__ = "checkpoints"
-    __table_args__ = (Index("ix_checkpoints_session_created", "session_id", "created_at"),)
+    __table_args__ = (
+        Index("ix_checkpoints_session_created", "session_id", "created_at"),
+        Index("ix_checkpoints_head", "session_id", "last_head"),
+    )
     id: str = Field(primary_key=True)
     session_id: str
     run_id: str | None = None
@@ -62,6 +65,7 @@ class Checkpoint(SQLModel, table=True):
     message_seq: int = 0
     change: int = 0
     message_history_cursor: str | None = None
+    message_count: int = 0
     snapshot: dict[str, Any] = Field(default_factory=dict, sa_column=json_column(nullable=False))
     prompts: dict[str, str] = Field(default_factory=dict, sa_column=json_column(nullable=False))
     head_id: str | None = None
@@ -70,6 +74,9 @@ class Checkpoint(SQLModel, table=True):
     rolled_back: bool = False
     superseded_by: str | None = None
     archived: bool = False
+    # The first head that lists the row, and the last one that lists it as it is now.
+    first_head: int | None = None
+    last_head: int | None = None
 
 
 class PromptEdit(SQLModel, table=True):
@@ -140,9 +147,10 @@ class Head(SQLModel, table=True):
     """An immutable state of a session; its id is the hash of its state root."""
 
     __tablename__ = "heads"
-    __table_args__ = (Index("ix_heads_session", "session_id", "created_at"),)
+    __table_args__ = (UniqueConstraint("session_id", "number"),)
     id: str = Field(primary_key=True)
     session_id: str
+    number: int  # counts per session, from 1
     basis: str | None = None
     status: str = "complete"
     fingerprint: str = ""
@@ -154,6 +162,7 @@ class Head(SQLModel, table=True):
     checkpoint_id: str | None = None
     message_seq: int = 0
     change: int = 0
+    message_count: int = 0
     created_at: int = _big()
 
 
