@@ -1,0 +1,179 @@
+"""What travels between the workflow and its steps: ids, states and small numbers, never content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingCall:
+    """A tool call that the loop has to see through."""
+
+    id: str
+    name: str
+    summary: str = ""
+    alone: bool = False  # not at the same time as others
+    timeout_s: float = 600.0
+    subagent: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadStep:
+    """Read the session from the database."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """The session as the database has it."""
+
+    state: str
+    project_id: str
+    operator: str
+    title: str = ""
+    checkpoint_id: str | None = None
+    run_id: str | None = None
+    steps: int = 0
+    max_steps: int = 200
+    pending: list[PendingCall] = field(default_factory=list)
+    answered: bool = False
+    on_crash: str = "resume"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmitStep:
+    """Take a staged message, and run or queue it."""
+
+    session_id: str
+    message_id: str
+    run_id: str
+    user_id: str
+    content: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmittedRun:
+    """Where the message went."""
+
+    state: str
+    run_id: str
+    message_id: str
+    max_steps: int = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueStep:
+    """Start or discard what is queued."""
+
+    session_id: str
+    user_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStep:
+    """One model call of an agent."""
+
+    session_id: str
+    run_id: str
+    step: int
+    call_id: str
+    agent_path: str = "primary"
+    invocation_id: str | None = None
+    after_compaction: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelResult:
+    """What the loop has to do next."""
+
+    pending: list[PendingCall] = field(default_factory=list)
+    budget_reached: str | None = None
+    must_compact: bool = False
+    overflow: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolStep:
+    """One tool call."""
+
+    session_id: str
+    run_id: str
+    tool_call_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResult:
+    """How the tool call ended."""
+
+    failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseToolStep:
+    """Give a tool call that the loop itself understood its result."""
+
+    session_id: str
+    tool_call_id: str
+    text: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishStep:
+    """End the run."""
+
+    session_id: str
+    run_id: str
+    state: str  # done | failed | cancelled
+    trigger: str
+    user_id: str = ""
+    error_code: str | None = None
+    error_message: str | None = None
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """Where the session stands after the end of a run."""
+
+    state: str
+    run_state: str
+    title: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndStep:
+    """End or fail the session for good, or open it again."""
+
+    session_id: str
+    user_id: str
+    reason: str = "operator"
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusalStep:
+    """A signal that the table refused; recorded, and harms nothing."""
+
+    session_id: str
+    command: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessesStep:
+    """Suspend, resume or kill what the terminal host runs for a session or run."""
+
+    session_id: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverStep:
+    """A run whose workflow was lost while it was going on."""
+
+    session_id: str
+    run_id: str
+    policy: str

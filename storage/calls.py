@@ -1,0 +1,131 @@
+"""Model calls: begun before the provider is asked, ended with the answer in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select, update
+
+from domain.clock import now_ms
+from domain.events import CallPut
+from storage import events
+from storage.engine import Db
+from storage.rows import change, insert_once, table
+from storage.tables import Call, Run, SessionRow
+from storage.tables_history import Frame
+
+_calls, _runs, _sessions, _frames = table(Call), table(Run), table(SessionRow), table(Frame)
+TOKENS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What one call used and cost."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    cost_status: str = "unknown"
+    cost_source: str | None = None
+
+
+def find(db: Db, call_id: str) -> Call | None:
+    """The call, or None before it was begun."""
+    row = db.connection().execute(select(_calls).where(_calls.c.id == call_id)).first()
+    return None if row is None else Call(**row._mapping)
+
+
+def begin(db: Db, call: Call) -> None:
+    """Store a call that is about to be made; a repeated attempt takes the row over."""
+    values = call.model_dump()
+    values["created_at"] = now_ms()
+    if not insert_once(db, Call, values):
+        change(
+            db,
+            Call,
+            call.id,
+            status="started",
+            attempt=call.attempt,
+            message_id=call.message_id,
+            error=None,
+        )
+
+
+def finish(db: Db, call_id: str, bill: Bill, **columns: Any) -> None:
+    """The answer is stored; add what it used to its run and session."""
+    call = find(db, call_id)
+    assert call is not None, "a call is begun before it ends"
+    used = {name: getattr(bill, name) for name in TOKENS}
+    change(
+        db,
+        Call,
+        call_id,
+        status="done",
+        completed_at=now_ms(),
+        cost_usd=bill.cost_usd,
+        cost_status=bill.cost_status,
+        cost_source=bill.cost_source,
+        **used,
+        **columns,
+    )
+    _add_to_session(db, call.session_id, bill, used)
+    if call.run_id is not None:
+        _add_to_run(db, call.run_id, bill)
+    put = CallPut(call_id=call_id, status="done", call_type=call.type)
+    events.append(db, call.session_id, put, run_id=call.run_id, row=("call", call_id))
+
+
+def fail(db: Db, call_id: str, error: dict[str, Any]) -> None:
+    """The provider refused or broke off; the call may be tried again."""
+    change(db, Call, call_id, status="failed", error=error, completed_at=now_ms())
+
+
+def streamed_text(db: Db, session_id: str, message_id: str) -> str:
+    """What was streamed for a message that was never finished."""
+    rows = (
+        select(_frames.c.payload)
+        .where(_frames.c.session_id == session_id, _frames.c.type == "delta")
+        .order_by(_frames.c.seq)
+    )
+    payloads = (row.payload for row in db.connection().execute(rows))
+    return "".join(one["text"] for one in payloads if one.get("message_id") == message_id)
+
+
+def cost_of_run(db: Db, run_id: str) -> float:
+    """Dollars that the run has cost so far; unknown prices count as nothing."""
+    cost = select(func.sum(_calls.c.cost_usd)).where(_calls.c.run_id == run_id)
+    return float(db.connection().execute(cost).scalar() or 0.0)
+
+
+def _add_to_session(db: Db, session_id: str, bill: Bill, used: dict[str, int]) -> None:
+    values: dict[str, Any] = {name: _sessions.c[name] + count for name, count in used.items()}
+    values["api_calls"] = _sessions.c.api_calls + 1
+    if bill.cost_usd is not None:
+        column = "actual_cost_usd" if bill.cost_status == "actual" else "estimated_cost_usd"
+        values[column] = func.coalesce(_sessions.c[column], 0.0) + bill.cost_usd
+    values["cost_status"] = bill.cost_status
+    values["cost_source"] = bill.cost_source
+    db.connection().execute(update(_sessions).where(_sessions.c.id == session_id).values(values))
+
+
+def _add_to_run(db: Db, run_id: str, bill: Bill) -> None:
+    db.connection().execute(
+        update(_runs)
+        .where(_runs.c.id == run_id)
+        .values(
+            tokens_in=_runs.c.tokens_in + bill.input_tokens,
+            tokens_out=_runs.c.tokens_out + bill.output_tokens,
+            steps=_runs.c.steps + 1,
+            cost_usd=func.coalesce(_runs.c.cost_usd, 0.0) + (bill.cost_usd or 0.0),
+        )
+    )

@@ -1,0 +1,144 @@
+"""Tool calls: stored with the message that asks for them, closed with their result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select, update
+
+from domain.clock import now_ms
+from domain.events import CallPut
+from storage import events, frames, messages
+from storage.engine import Db
+from storage.message_views import message_json
+from storage.rows import insert_all_once, step_counter, table
+from storage.tables import Message, SessionRow, ToolCallRow
+
+_calls = table(ToolCallRow)
+OPEN = ("pending", "running")
+
+
+def add(db: Db, calls: list[ToolCallRow]) -> None:
+    """Store the calls of one assistant message."""
+    if not calls:
+        return
+    at = now_ms()
+    insert_all_once(db, ToolCallRow, [{**call.model_dump(), "created_at": at} for call in calls])
+    step_counter(db, SessionRow, calls[0].session_id, "tool_call_count", len(calls))
+    frames.append(
+        db, calls[0].session_id, *(("tool_call", tool_call_json(call)) for call in calls)
+    )
+
+
+def find(db: Db, call_id: str) -> ToolCallRow | None:
+    """The tool call, or None."""
+    row = db.connection().execute(select(_calls).where(_calls.c.id == call_id)).first()
+    return None if row is None else ToolCallRow(**row._mapping)
+
+
+def of_run(db: Db, run_id: str, *, limit: int = 10_000) -> list[ToolCallRow]:
+    """The run's calls in the order they were asked for."""
+    rows = select(_calls).where(_calls.c.run_id == run_id)
+    rows = rows.order_by(_calls.c.created_at, _calls.c.message_id, _calls.c.position).limit(limit)
+    return [ToolCallRow(**row._mapping) for row in db.connection().execute(rows)]
+
+
+def open_of_message(db: Db, message_id: str) -> list[ToolCallRow]:
+    """The calls of an assistant message that have no result yet."""
+    rows = select(_calls).where(_calls.c.message_id == message_id, _calls.c.state.in_(OPEN))
+    return [
+        ToolCallRow(**row._mapping)
+        for row in db.connection().execute(rows.order_by(_calls.c.position))
+    ]
+
+
+def start(db: Db, call_id: str, attempt: int) -> ToolCallRow:
+    """Note that a worker takes the call; `attempt` before it tells whether one did already."""
+    before = find(db, call_id)
+    assert before is not None, "a tool call is stored before it is made"
+    if before.state in OPEN:
+        db.connection().execute(
+            update(_calls)
+            .where(_calls.c.id == call_id)
+            .values(state="running", attempt=before.attempt + 1)
+        )
+    return before
+
+
+def close(
+    db: Db,
+    call: ToolCallRow,
+    *,
+    text: str,
+    output: Any,
+    failed: bool = False,
+    output_ref: str | None = None,
+    invocation_id: str | None = None,
+) -> Message | None:
+    """Store the result and the message that carries it to the model; None if it was there."""
+    taken = db.connection().execute(
+        update(_calls)
+        .where(_calls.c.id == call.id, _calls.c.state.in_(OPEN))
+        .values(
+            state="failed" if failed else "done",
+            output=output,
+            output_ref=output_ref,
+            completed_at=now_ms(),
+        )
+    )
+    if taken.rowcount == 0:
+        return None
+    message = messages.append(
+        db,
+        call.session_id,
+        run_id=call.run_id,
+        role="tool",
+        agent_path=call.caller,
+        content=text,
+        tool_call_id=call.provider_call_id,
+        tool_name=call.tool_name,
+        invocation_id=invocation_id,
+        meta={"tool_call": call.id, "failed": failed},
+    )
+    status = "failed" if failed else "done"
+    frames.append(
+        db,
+        call.session_id,
+        ("tool_result", {**tool_call_json(call), "state": status, "output": output}),
+        ("message", {"message": message_json(message, [])}),
+    )
+    put = CallPut(call_id=call.id, status=status, call_type=call.tool_name)
+    events.append(db, call.session_id, put, run_id=call.run_id, row=("tool_call", call.id))
+    return message
+
+
+def abandon(db: Db, run_id: str, why: str) -> int:
+    """Close what is still open in a run that is over: the model sees that it was interrupted."""
+    closed = 0
+    rows = select(_calls).where(_calls.c.run_id == run_id, _calls.c.state.in_(OPEN))
+    for row in db.connection().execute(rows.order_by(_calls.c.position)).all():
+        call = ToolCallRow(**row._mapping)
+        asked = messages.find(db, call.message_id) if call.message_id else None
+        output = {"error": why}
+        invocation = asked.invocation_id if asked is not None else None
+        closed += (
+            close(db, call, text=why, output=output, failed=True, invocation_id=invocation)
+            is not None
+        )
+    return closed
+
+
+def tool_call_json(call: ToolCallRow) -> dict[str, Any]:
+    """A tool call as the wire shows it."""
+    return {
+        "id": call.id,
+        "run_id": call.run_id,
+        "message_id": call.message_id,
+        "agent_path": call.caller,
+        "tool_name": call.tool_name,
+        "input": call.input,
+        "output": call.output,
+        "state": call.state,
+        "created_at": call.created_at,
+        "completed_at": call.completed_at,
+    }
