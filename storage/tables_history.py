@@ -70,10 +70,16 @@ class Checkpoint(SQLModel, table=True):
     prompts: dict[str, str] = Field(default_factory=dict, sa_column=json_column(nullable=False))
     head_id: str | None = None
     tree: str | None = None
+    tree_note: str = ""
+    undo_tree: str | None = None
     resumed_at: int | None = _big(default=None)
     rolled_back: bool = False
     superseded_by: str | None = None
     archived: bool = False
+    # Which command did it and what it was answered, so that a repeat is answered the same.
+    resumed_command: str | None = None
+    rolled_back_command: str | None = None
+    rolled_back_answer: dict[str, Any] | None = Field(default=None, sa_column=json_column())
     # The first head that lists the row, and the last one that lists it as it is now.
     first_head: int | None = None
     last_head: int | None = None
