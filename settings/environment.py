@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     temporal_namespace: str = "default"
     task_queue: str = "holdfast"
     terminal_socket: Path = Path()
+    # For the command line as a client of a server elsewhere.
+    url: str = ""
+    token: str = Field(default="", repr=False)
     # Set by the supervisor for its parts: False when HOLDFAST_TEMPORAL_ADDRESS came from outside.
     temporal_embedded: bool = False
 
@@ -59,7 +62,7 @@ class Settings(BaseSettings):
         home = _absolute(Path(str(values.get("home") or user_data_path("holdfast"))))
         filled = dict(values)
         if not values.get("database_url"):
-            filled["database_url"] = f"sqlite:///{home / 'holdfast.db'}"
+            filled["database_url"] = f"sqlite:///{home / 'holdfast.sqlite'}"
         if not values.get("temporal_address"):
             filled["temporal_address"] = _running_temporal(home) or DEFAULT_TEMPORAL_ADDRESS
             filled.setdefault("temporal_embedded", True)

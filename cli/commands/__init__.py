@@ -1,0 +1,1 @@
+"""The commands of `holdfast`, one file per noun; heavy imports wait inside the functions."""

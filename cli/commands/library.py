@@ -1,0 +1,153 @@
+"""The library of sessions: search, export and import, pruning, usage."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.output import AsJson, ago, clean, dollars, emit, emit_table
+
+IMPORT_BYTES_MAX = 64 * 1024 * 1024
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    for command in (search, export, prune, usage):
+        app.command()(command)
+    app.command("import")(import_sessions)
+
+
+def search(
+    words: Annotated[list[str], typer.Argument(help="Words, phrases in quotes, AND, OR, NOT.")],
+    session: Annotated[str | None, typer.Option(help="Only in this session.")] = None,
+    role: Annotated[str | None, typer.Option(help="Only messages of this role.")] = None,
+    source: Annotated[str | None, typer.Option(help="Only sessions from this source.")] = None,
+    sort: Annotated[str, typer.Option(help="relevance or recency")] = "relevance",
+    limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Search everything that was said in your sessions."""
+    from cli.connection import connect
+
+    with connect() as client:
+        answer = client.get(
+            "/search",
+            q=" ".join(words),
+            session=session,
+            role=role,
+            source=source,
+            sort=sort,
+            limit=limit,
+        )
+    if as_json:
+        emit(answer, as_json=True, text="")
+        return
+    _print_hits(answer["items"])
+
+
+def export(
+    session: Annotated[str | None, typer.Argument(help="One session; without, all.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="json, md or html")] = "json",
+    source: Annotated[str | None, typer.Option(help="All sessions of this source.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Into this file.")] = None,
+) -> None:
+    """Write one session as JSON, Markdown or HTML, or all sessions as lines of JSON."""
+    from cli.connection import connect
+
+    with connect(timeout_s=600.0) as client:
+        if session is None:
+            answer = client.get("/export", source=source)
+        else:
+            path = f"/sessions/{client.session(session)['id']}/export"
+            answer = client.get(path, format=format_)
+    text = answer if isinstance(answer, str) else json.dumps(answer, indent=2, ensure_ascii=False)
+    if output is None:
+        typer.echo(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def import_sessions(
+    file: Annotated[Path, typer.Argument(help="An export: JSON, or lines of JSON; `-` is stdin.")],
+    as_json: AsJson = False,
+) -> None:
+    """Bring exported sessions in."""
+    from cli.connection import connect
+
+    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    if len(text) > IMPORT_BYTES_MAX:
+        raise typer.BadParameter("larger than 64 MiB; import it in pieces")
+    with connect(timeout_s=600.0) as client:
+        answers = [client.post("/sessions/import", document) for document in _documents(text)]
+    emit(answers, as_json=as_json, text=f"imported {len(answers)}")
+
+
+def prune(
+    older_than_days: Annotated[int, typer.Option(min=1)] = 90,
+    source: Annotated[str | None, typer.Option(help="Only sessions from this source.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove ended sessions older than so many days."""
+    from cli.connection import connect
+
+    body = {"older_than_days": older_than_days, "dry_run": dry_run}
+    if source is not None:
+        body["source"] = source  # type: ignore[assignment]
+    with connect(timeout_s=600.0) as client:
+        answer = client.post("/sessions/prune", body)
+    emit(answer, as_json=as_json, text=json.dumps(answer))
+
+
+def usage(as_json: AsJson = False) -> None:
+    """Show tokens and cost by model and by day, and the most expensive sessions."""
+    from cli.connection import connect
+
+    with connect() as client:
+        answer = client.get("/usage")
+    if as_json:
+        emit(answer, as_json=True, text="")
+        return
+    for name, key in (("by_model", "model"), ("by_day", "day"), ("top_sessions", "session_id")):
+        rows = [_usage_row(one, key) for one in answer.get(name) or []]
+        columns = (name.replace("_", " "), "sessions", "in", "out", "cost")
+        emit_table([], as_json=False, columns=columns, rows=rows)
+
+
+def _usage_row(one: dict[str, Any], key: str) -> tuple[str, ...]:
+    return (
+        str(one.get(key) or one.get("title") or one.get("id") or "-"),
+        str(one.get("sessions", one.get("count", "-"))),
+        str(one.get("input_tokens", "-")),
+        str(one.get("output_tokens", "-")),
+        dollars(one.get("estimated_cost_usd")),
+    )
+
+
+def _print_hits(hits: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for hit in hits:
+        console.print(Text(f"{hit['session_id']}  {hit['role']}  {ago(hit['timestamp'])}", "dim"))
+        line = Text("  ")
+        for number, piece in enumerate(clean(hit["snippet"]).split(">>>")):
+            match, closed, rest = piece.partition("<<<")
+            line.append(match, "bold yellow" if number and closed else "")
+            line.append(rest)
+        console.print(line)
+    if not hits:
+        console.print("nothing found")
+
+
+def _documents(text: str) -> list[Any]:
+    """One JSON document, or one on each line."""
+    try:
+        return [json.loads(text)]
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]

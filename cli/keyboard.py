@@ -1,0 +1,69 @@
+"""The keyboard of an attached terminal: whole lines, or every byte, always with a way out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+DETACH = b"\x1d"  # Ctrl-]
+READ_BYTES_MAX = 65_536
+
+
+@contextmanager
+def line_mode() -> Iterator[None]:
+    """Editing by the kernel as usual, but Ctrl-] ends the line at once so that it can detach."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    changed = termios.tcgetattr(descriptor)
+    changed[6][termios.VEOL] = DETACH
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def raw_mode() -> Iterator[None]:
+    """Every byte goes to the other side, also Ctrl-C."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setraw(descriptor)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def lines() -> Iterator[str]:
+    """What is typed, line by line, until Ctrl-D, Ctrl-] or the end of the input."""
+    rest = b""
+    while data := os.read(sys.stdin.fileno(), READ_BYTES_MAX):
+        text, detached, _ = data.partition(DETACH)
+        *whole, rest = (rest + text).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+        if detached:
+            return
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def chunks() -> Iterator[bytes]:
+    """What is typed, as it comes, until Ctrl-] or the end of the input."""
+    while data := os.read(sys.stdin.fileno(), READ_BYTES_MAX):
+        text, detached, _ = data.partition(DETACH)
+        if text:
+            yield text
+        if detached:
+            return

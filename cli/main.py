@@ -1,0 +1,80 @@
+"""`holdfast`: runs the product, and drives it from a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+
+from cli.commands import (
+    administration,
+    attachment,
+    checkpoints,
+    history,
+    issues,
+    library,
+    operators,
+    product,
+    projects,
+    sessions,
+    terminals,
+)
+from cli.errors import EXIT_MISCONFIGURED, EXIT_REFUSED, ClientError, Refused, Unreachable
+from domain.errors import Refusal
+from settings.environment import SettingsError
+
+app = typer.Typer(
+    name="holdfast",
+    help="A server for AI-agent sessions that hold fast: work goes on whatever dies.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for module in (
+    product,
+    operators,
+    sessions,
+    attachment,
+    terminals,
+    checkpoints,
+    library,
+    history,
+    administration,
+):
+    module.add_to(app)
+app.add_typer(projects.app, name="project", help="Folders that sessions work in.")
+app.add_typer(issues.app, name="issue", help="Issues of a project, and their todos.")
+
+
+def main() -> None:
+    """Run one command; expected trouble is words and an exit code, not a traceback."""
+    try:
+        app(standalone_mode=True)
+    except ClientError as error:
+        _explain(error)
+        sys.exit(error.exit_code)
+    except Refusal as error:
+        typer.echo(f"holdfast: {error.message}", err=True)
+        sys.exit(EXIT_REFUSED)
+    except SettingsError as error:
+        typer.echo(f"holdfast: {error}", err=True)
+        sys.exit(EXIT_MISCONFIGURED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _explain(error: ClientError) -> None:
+    if "--json" in sys.argv and isinstance(error, Refused | Unreachable):
+        typer.echo(json.dumps(error.as_json(), ensure_ascii=False), err=True)
+        return
+    detail = f" ({error.code})" if isinstance(error, Refused) else ""
+    typer.echo(f"holdfast: {error}{detail}", err=True)
+
+
+if __name__ == "__main__":
+    main()

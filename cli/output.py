@@ -1,0 +1,67 @@
+"""What commands print: JSON for scripts, tables and plain words for people."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+SessionName = Annotated[
+    str, typer.Argument(help="A session: its id, a unique prefix of it, an alias or a title.")
+]
+
+
+def emit(value: Any, *, as_json: bool, text: str) -> None:
+    """The value as JSON, or the words for people."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else text)
+
+
+def emit_table(
+    values: Sequence[Any], *, as_json: bool, columns: Sequence[str], rows: Iterable[Sequence[str]]
+) -> None:
+    """The values as JSON, or the rows as a table that fits the terminal."""
+    if as_json:
+        typer.echo(json.dumps(list(values), indent=2, ensure_ascii=False))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        # Text, not markup: titles and messages are other people's words.
+        table.add_row(*[Text(clean(cell)) for cell in row])
+    Console(soft_wrap=False).print(table)
+
+
+def clean(text: str) -> str:
+    """The text without control characters, so that no message can drive the terminal."""
+    return "".join(char if char in "\n\t" or char.isprintable() else "\ufffd" for char in text)
+
+
+def ago(milliseconds: int | None) -> str:
+    """How long ago, in the largest unit that fits."""
+    if not milliseconds:
+        return "-"
+    seconds = max(0, int(time.time() - milliseconds / 1000))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit} ago"
+    return f"{seconds}s ago"
+
+
+def mib(size: float | None) -> str:
+    """A number of bytes in MiB."""
+    return "-" if size is None else f"{size / 1_048_576:.1f} MiB"
+
+
+def dollars(cost: float | None) -> str:
+    """A cost, or a dash where nobody knows it."""
+    return "-" if cost is None else f"${cost:.4f}"

@@ -1,0 +1,70 @@
+"""Runs one part of the product in this process: the worker, the API or the terminal host."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+
+from settings.environment import Settings, SettingsError
+
+EXIT_MISCONFIGURED = 78  # the supervisor does not restart after this one
+
+
+def run_part(name: str) -> int:
+    """Run the part until it ends; trouble that no restart can mend has its own exit code."""
+    try:
+        RUNNERS[name](Settings.load())
+    except KeyboardInterrupt:
+        return 130
+    except _permanent() as error:
+        sys.stderr.write(f"holdfast {name}: {error}\n")
+        return EXIT_MISCONFIGURED
+    return 0
+
+
+def run_worker(settings: Settings) -> None:
+    """Workflows and activities, until SIGTERM."""
+    from worker.main import run
+
+    settings.make_home()
+    asyncio.run(run(settings))
+
+
+def run_api(settings: Settings) -> None:
+    """HTTP, sockets and the page, until SIGTERM."""
+    from api.main import run
+
+    from cli.credentials import prepare
+
+    settings.make_home()
+    prepare(settings, with_launch=os.environ.get("HOLDFAST_SUPERVISED") == "1")
+    asyncio.run(run(settings))
+
+
+def run_terminal_host(settings: Settings) -> None:
+    """Terminals and their processes, whoever comes and goes."""
+    from terminal.main import main
+
+    settings.make_home()
+    settings.terminal_socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    main(settings.terminal_socket, settings.terminal_state_dir)
+
+
+RUNNERS: dict[str, Callable[[Settings], None]] = {
+    "worker": run_worker,
+    "api": run_api,
+    "terminal-host": run_terminal_host,
+}
+
+
+def _permanent() -> tuple[type[Exception], ...]:
+    # Asked for only after something was raised: the terminal host never pays for this import.
+    from storage.trouble import StoreRefused
+
+    return (SettingsError, StoreRefused)
+
+
+if __name__ == "__main__":
+    sys.exit(run_part(sys.argv[1]))

