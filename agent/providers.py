@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
-from agent.conversation import ModelAnswer, Turn
+from agent import scripted
+from agent.conversation import ModelAnswer, ToolCall, Turn, portable_id, repair
+from agent.prices import cost_of
 from agent.routes import Route, resolve
 from agent.tools.specs import ToolSpec
 
 OnText = Callable[[str], Awaitable[None] | None]
 
-__all__ = ["OnText", "complete", "resolve"]
+__all__ = ["OnText", "close_clients", "complete", "resolve", "warm_up"]
 
 
 async def complete(
@@ -21,5 +25,51 @@ async def complete(
     on_text: OnText,
     max_output_tokens: int | None = None,
 ) -> ModelAnswer:
-    """The model's answer to `turns`; `on_text` gets each piece of text as it arrives."""
-    raise NotImplementedError
+    """The model's answer to `turns`; `on_text` gets each piece of text as it arrives.
+
+    One request, never retried here. Raises PermanentProviderError, PassingProviderError or
+    ContextOverflow; what `on_text` raises passes through. Cancelling closes the connection.
+    """
+    valid = repair(turns)
+    if route.driver == "scripted":
+        answer = await scripted.answer(route, valid, tools, on_text=on_text)
+    else:
+        # Imported by the first real call only: it takes over a second.
+        from agent import pydantic_bridge  # noqa: PLC0415
+
+        answer = await pydantic_bridge.stream(
+            route, valid, tools, on_text=on_text, max_output_tokens=max_output_tokens
+        )
+    cost_usd, cost_status, cost_source = cost_of(route, answer.usage)
+    return replace(
+        answer,
+        tool_calls=_with_unique_ids(answer.tool_calls, valid),
+        cost_usd=cost_usd,
+        cost_status=cost_status,
+        cost_source=cost_source,
+    )
+
+
+def warm_up() -> None:
+    """Import what the first call would import; a worker does so in a thread while it starts."""
+    from agent import pydantic_bridge  # noqa: F401, PLC0415
+
+
+async def close_clients() -> None:
+    """Close the connections that the running event loop holds to providers."""
+    if "agent.pydantic_clients" in sys.modules:
+        await sys.modules["agent.pydantic_clients"].clients().close()
+
+
+def _with_unique_ids(calls: Sequence[ToolCall], turns: Sequence[Turn]) -> tuple[ToolCall, ...]:
+    """Portable ids that no other call of the conversation has; some servers count from zero."""
+    taken = {call.id for turn in turns for call in turn.tool_calls}
+    unique = []
+    for call in calls:
+        wanted = portable_id(call.id or f"call_{len(taken)}")
+        fresh, number = wanted, 2
+        while fresh in taken:
+            fresh, number = f"{wanted[:34]}_{number}", number + 1
+        taken.add(fresh)
+        unique.append(replace(call, id=fresh))
+    return tuple(unique)

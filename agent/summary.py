@@ -10,6 +10,7 @@ from agent.conversation import Turn
 from agent.tokens import estimate
 
 MARKER = "You compact conversations"
+SUMMARY_HEAD = "Summary of the earlier part of this conversation, which was compacted:"
 SUMMARY_TOKENS_MAX = 2000
 _TOOL_CHARS_MAX = 4000
 _TEXT_CHARS_MAX = 20_000
@@ -61,7 +62,7 @@ def summary_request(
 
 def summary_text(summary: str) -> str:
     """The summary as it stands in the conversation afterwards."""
-    return f"Summary of the earlier part of this conversation, which was compacted:\n\n{summary}"
+    return f"{SUMMARY_HEAD}\n\n{summary}"
 
 
 def _render(entry: Entry) -> str:
