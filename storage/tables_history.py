@@ -164,8 +164,8 @@ class Head(SQLModel, table=True):
     state_version: int = 2
     final_ref: str | None = None
     final_summary: str | None = Field(default=None, sa_column=text_column())
-    run_id: str | None = None
-    checkpoint_id: str | None = None
+    run_id: str | None = Field(default=None, index=True)
+    checkpoint_id: str | None = Field(default=None, index=True)
     message_seq: int = 0
     change: int = 0
     message_count: int = 0
@@ -179,7 +179,7 @@ class Derivation(SQLModel, table=True):
     id: str = Field(primary_key=True)
     type: str = "fork"
     source_session: str = Field(index=True)
-    source_head: str | None = None
+    source_head: str | None = Field(default=None, index=True)
     target_session: str = Field(unique=True)
     cutoff_seq: int
     cutoff_change: int
