@@ -17,6 +17,7 @@ class PauseStep:
     user_id: str = ""
     command_id: str = ""
     compaction_id: str | None = None
+    tool_call_id: str | None = None  # the model's own words are in this call
 
 
 @dataclass(frozen=True, kw_only=True)

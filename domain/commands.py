@@ -1,4 +1,4 @@
-"""What an operator may ask of a session, as it travels to its workflow. Ids and small words only."""
+"""What an operator may ask of a session, as it travels to its workflow: ids and small words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Command:
 class NewMessage(Command):
     """Take the staged message `message_id` and run it."""
 
-    message_id: str
+    message_id: str = ""
     content: str | None = None  # only from the Temporal UI, where nothing could be staged
 
 
@@ -49,7 +49,7 @@ class Resume(Command):
 class RollBack(Command):
     """Go back to a checkpoint."""
 
-    checkpoint_id: str
+    checkpoint_id: str = ""
     restore_files: bool = False
     undo_restore: bool = False  # bring back the files as they were before the last restore
 

@@ -1,4 +1,4 @@
-"""Ids are ULIDs; within one process each new one sorts after the last, also within a millisecond."""
+"""Ids are ULIDs; within one process each sorts after the last, also within a millisecond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and addresses by which the API, the worker and the Temporal UI find a session's workflow."""
+"""Names by which the API, the worker and the Temporal UI find a session's workflow."""
 
 from __future__ import annotations
 

@@ -1,0 +1,178 @@
+"""The loop of an agent: ask the model, do what it asks for, until it has nothing more to ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from temporalio.exceptions import ApplicationError
+
+from domain.compaction_steps import Compacted, CompactStep
+from domain.session_start import RunProgress
+from domain.steps import ModelResult, ModelStep, PendingCall, ToolResult, ToolStep
+from workflows import steps
+from workflows.gate import Gate, should_roll
+from workflows.ids import fresh_id
+
+TOOL_GRACE = timedelta(seconds=60)
+FUTILE_MAX = 2
+
+
+class Ending(StrEnum):
+    """Why the loop came back."""
+
+    DONE = "done"
+    ROLL = "roll"
+    REVIEW = "review"
+
+
+class Host:
+    """What the loop asks of the session or subagent it runs in."""
+
+    async def pause(self, created_by: str, *, reason: str = "", call: PendingCall | None) -> None:
+        """Make a checkpoint and come back when the session runs again."""
+        raise NotImplementedError
+
+    async def subagent(self, call: PendingCall) -> None:
+        """See a subagent call through to its result."""
+        raise NotImplementedError
+
+
+@dataclass
+class AgentLoop:
+    """One agent at work. Between any two steps it can be paused, cancelled or rolled over."""
+
+    session_id: str
+    progress: RunProgress
+    gate: Gate
+    host: Host
+    agent_path: str = "primary"
+    invocation_id: str | None = None
+    may_roll: bool = True
+    futile_compactions: int = 0
+
+    async def run(self) -> Ending:
+        """Go on until the model's last answer, or until it is time to roll over."""
+        while True:
+            await self.gate.passed()
+            if self.progress.pending:
+                await self._tools()
+            elif self.progress.answered:
+                return Ending.DONE
+            elif self.may_roll and should_roll():
+                return Ending.ROLL
+            else:
+                ending = await self._model()
+                if ending is not None:
+                    return ending
+
+    async def _model(self) -> Ending | None:
+        progress = self.progress
+        if progress.step >= progress.max_steps:
+            raise ApplicationError(
+                f"The run reached its limit of {progress.max_steps} steps.",
+                type="max_steps_reached",
+            )
+        result = await self._ask(after_compaction=False)
+        if result.must_compact or result.overflow:
+            trigger = "provider_overflow_retry" if result.overflow else "threshold_crossed"
+            if not await self._compact(trigger):
+                return Ending.REVIEW
+            await self.gate.passed()
+            result = await self._ask(after_compaction=True)
+            if result.overflow:
+                raise ApplicationError(
+                    "The context is too long for the model, also after a compaction.",
+                    type="context_overflow",
+                )
+        progress.step += 1
+        progress.pending = list(result.pending)
+        progress.answered = not result.pending
+        if result.budget_reached and result.pending:
+            await self.host.pause("budget", reason=result.budget_reached, call=None)
+        return None
+
+    async def _ask(self, *, after_compaction: bool) -> ModelResult:
+        step = ModelStep(
+            session_id=self.session_id,
+            run_id=self.progress.run_id,
+            step=self.progress.step,
+            call_id=fresh_id(),
+            agent_path=self.agent_path,
+            invocation_id=self.invocation_id,
+            after_compaction=after_compaction,
+        )
+        summary = f"{self.agent_path}: step {self.progress.step + 1}"
+        return await steps.call_model(step, ModelResult, summary=summary)
+
+    async def _compact(self, trigger: str) -> bool:
+        """Make room. False when an operator has to look first."""
+        step = CompactStep(
+            session_id=self.session_id,
+            run_id=self.progress.run_id,
+            compaction_id=fresh_id(),
+            checkpoint_id=fresh_id(),
+            agent_path=self.agent_path,
+            invocation_id=self.invocation_id,
+            trigger=trigger,
+        )
+        done = await steps.compact_context(step, Compacted, summary=f"compact: {trigger}")
+        if done.pending_review:
+            return False
+        self.futile_compactions = 0 if done.enough else self.futile_compactions + 1
+        if self.futile_compactions >= FUTILE_MAX:
+            self.futile_compactions = 0
+            reason = "Compaction frees too little: the context stays above its limit."
+            await self.host.pause("compaction", reason=reason, call=None)
+        return True
+
+    async def _tools(self) -> None:
+        """Calls in order; neighbours that do not disturb each other run at once."""
+        while self.progress.pending:
+            await self.gate.passed()
+            first = self.progress.pending[0]
+            group = [first] if first.alone else self._together()
+            await self._all(self._settle, group)
+
+    def _together(self) -> list[PendingCall]:
+        group: list[PendingCall] = []
+        for call in self.progress.pending:
+            if call.alone:
+                break
+            group.append(call)
+        return group
+
+    async def _all(
+        self, work: Callable[[PendingCall], Awaitable[None]], group: list[PendingCall]
+    ) -> None:
+        tasks = [asyncio.create_task(_awaited(work(call))) for call in group]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _settle(self, call: PendingCall) -> None:
+        if call.name == "checkpoint":
+            await self.host.pause("model", call=call)
+        elif call.subagent is not None:
+            await self.host.subagent(call)
+        else:
+            await self._tool(call)
+        self.progress.pending = [one for one in self.progress.pending if one.id != call.id]
+
+    async def _tool(self, call: PendingCall) -> None:
+        step = ToolStep(
+            session_id=self.session_id, run_id=self.progress.run_id, tool_call_id=call.id
+        )
+        # The tool watches its own time, which stands still while it is suspended.
+        await steps.call_tool(step, ToolResult, summary=call.summary)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work

@@ -1,0 +1,388 @@
+"""One workflow per session: it is the session's lock, and every state change goes through it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from domain.checkpoint_steps import (
+    PauseStep,
+    ProcessesDone,
+    ProcessesStep,
+    Restored,
+    RestoreStep,
+    Resumed,
+    ResumeStep,
+    RollBackStep,
+    RolledBack,
+)
+from domain.commands import (
+    Answer,
+    Cancel,
+    Command,
+    Compact,
+    NewMessage,
+    Pause,
+    Resume,
+    RollBack,
+)
+from domain.compaction_steps import Compacted, CompactStep, Reviewed, ReviewStep
+from domain.errors import Conflict
+from domain.lifecycle import OVER, Action, State
+from domain.session_start import RunProgress, SessionStart
+from domain.steps import (
+    AdmitStep,
+    AdmittedRun,
+    EndStep,
+    QueueStep,
+    RefusalStep,
+)
+from domain.wire import WORKFLOW
+from workflows import steps
+from workflows.gate import should_roll
+from workflows.ids import fresh_id
+from workflows.session_core import SessionCore, refused
+
+PASSIVATE_AFTER = timedelta(days=7)
+C = TypeVar("C", bound=Command)
+
+
+@workflow.defn(name=WORKFLOW)
+class SessionWorkflow:
+    """Handlers decide and answer at once; `run` does the work."""
+
+    @workflow.init
+    def __init__(self, start: SessionStart) -> None:
+        self.core = SessionCore(start.session_id, start.carried)
+
+    @workflow.run
+    async def run(self, start: SessionStart) -> str:
+        """Drive run after run; sleep between them; let go after a week without work."""
+        core = self.core
+        if not core.loaded:
+            await core.load()
+        else:
+            core.describe()
+        while core.state not in OVER:
+            try:
+                await workflow.wait_condition(self._has_work, timeout=PASSIVATE_AFTER)
+            except TimeoutError:
+                await core.settled()
+                if not self._has_work():
+                    return "passivated"
+            if core.run is not None and core.state in (State.RUNNING, State.PAUSED):
+                await core.drive()
+            if core.rolling or (core.run is None and should_roll()):
+                core.rolling = False
+                await core.settled()
+                workflow.continue_as_new(SessionStart(core.id, core.carried))
+        await core.settled()
+        return core.state.value
+
+    def _has_work(self) -> bool:
+        core = self.core
+        driven = core.run is not None and core.state is State.RUNNING
+        stopped = core.run is not None and core.stop is not None
+        return core.state in OVER or driven or stopped or (core.run is None and should_roll())
+
+    # -- commands ------------------------------------------------------------------------------
+
+    @workflow.update(description="Send a message; its run starts, or waits for a slot.")
+    async def message(self, command: NewMessage) -> Answer:
+        """Accept one message; what its run does follows on the stream."""
+        return await self._once(command, self._message)
+
+    @message.validator
+    def check_message(self, command: NewMessage) -> None:
+        """Refused here, a message leaves no trace in history."""
+        self._check(command, Action.START)
+
+    @workflow.update(description="Pause at a checkpoint.")
+    async def checkpoint(self, command: Pause) -> Answer:
+        """Pause the running session."""
+        return await self._once(command, self._checkpoint)
+
+    @checkpoint.validator
+    def check_checkpoint(self, command: Pause) -> None:
+        """Only what runs can be paused."""
+        self._check(command, Action.PAUSE)
+
+    @workflow.update(description="Go on: from the queue, or from the checkpoint.")
+    async def resume(self, command: Resume) -> Answer:
+        """Resume a queued or paused session."""
+        return await self._once(command, self._resume)
+
+    @workflow.update(description="Drop the queued message.")
+    async def discard(self, command: Command) -> Answer:
+        """Discard what is queued."""
+        return await self._once(command, self._discard)
+
+    @discard.validator
+    def check_discard(self, command: Command) -> None:
+        """Only what is queued can be discarded."""
+        self._check(command, Action.DISCARD)
+
+    @workflow.update(description="Stop the active run; its partial output stays.")
+    async def cancel(self, command: Cancel) -> Answer:
+        """Cancel the active run; the session is idle when it has stopped."""
+        return await self._once(command, self._cancel)
+
+    @workflow.update(description="Go back to a checkpoint; nothing is deleted.")
+    async def rollback(self, command: RollBack) -> Answer:
+        """Roll back to a checkpoint."""
+        return await self._once(command, self._rollback)
+
+    @rollback.validator
+    def check_rollback(self, command: RollBack) -> None:
+        """Only from paused or idle."""
+        self._check(command, Action.ROLL_BACK)
+
+    @workflow.update(description="End the session.")
+    async def end(self, command: Command) -> Answer:
+        """End the session for good."""
+        return await self._once(command, self._end)
+
+    @end.validator
+    def check_end(self, command: Command) -> None:
+        """Once only."""
+        self._check(command, Action.END)
+
+    @workflow.update(description="Open a cleanly ended session again.")
+    async def reopen(self, command: Command) -> Answer:
+        """Reopen the session."""
+        return await self._once(command, self._reopen)
+
+    @workflow.update(description="Compact the context now.")
+    async def compact(self, command: Compact) -> Answer:
+        """Compact an idle session's context."""
+        return await self._once(command, self._compact)
+
+    # -- the same by signal, for the Temporal UI --------------------------------------------------
+
+    @workflow.signal(name="message", description='Send a message: {"content": "…"}.')
+    async def message_signal(self, command: NewMessage) -> None:
+        """A message from the Temporal UI carries its content itself."""
+        await self._quietly("message", command, self._message)
+
+    @workflow.signal(name="checkpoint", description='Pause at a checkpoint: {"reason": "…"}.')
+    async def checkpoint_signal(self, command: Pause) -> None:
+        """Pause by signal."""
+        await self._quietly("checkpoint", command, self._checkpoint)
+
+    @workflow.signal(name="resume", description="Go on: {}.")
+    async def resume_signal(self, command: Resume) -> None:
+        """Resume by signal."""
+        await self._quietly("resume", command, self._resume)
+
+    @workflow.signal(name="cancel", description="Stop the active run: {}.")
+    async def cancel_signal(self, command: Cancel) -> None:
+        """Cancel by signal."""
+        await self._quietly("cancel", command, self._cancel)
+
+    @workflow.signal(name="end", description="End the session: {}.")
+    async def end_signal(self, command: Command) -> None:
+        """End by signal."""
+        await self._quietly("end", command, self._end)
+
+    @workflow.query
+    def state(self) -> str:
+        """The session's state."""
+        return self.core.carried.state
+
+    # -- what each command does, one at a time -----------------------------------------------------
+
+    def _check(self, command: Command, action: Action) -> None:
+        if self.core.loaded and command.command_id not in self.core.carried.answers:
+            self.core.check(action)
+
+    async def _once(self, command: C, act: Callable[[C], Awaitable[Answer]]) -> Answer:
+        core = self.core
+        await workflow.wait_condition(lambda: core.loaded)
+        async with core.lock:
+            known = core.carried.answers.get(command.command_id) if command.command_id else None
+            if known is not None:
+                return known
+            return core.remember(command.command_id, await act(command))
+
+    async def _quietly(self, name: str, command: C, act: Callable[[C], Awaitable[Answer]]) -> None:
+        try:
+            await self._once(command, act)
+        except ApplicationError as error:
+            refusal = RefusalStep(session_id=self.core.id, command=name, reason=error.message)
+            await steps.record_refusal(refusal, bool)
+
+    async def _message(self, command: NewMessage) -> Answer:
+        core = self.core
+        core.check(Action.START)
+        if core.state is State.QUEUED:
+            raise refused(Conflict("cannot start while queued", {"state": "queued"}))
+        step = AdmitStep(
+            session_id=core.id,
+            message_id=command.message_id or fresh_id(),
+            run_id=fresh_id(),
+            user_id=command.user_id or core.carried.operator,
+            content=command.content,
+        )
+        admitted = await steps.admit_message(step, AdmittedRun)
+        core.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
+        core.enter(admitted.state)
+        queued = admitted.state == State.QUEUED
+        return Answer(
+            state=admitted.state,
+            run_id=admitted.run_id,
+            message_id=admitted.message_id,
+            queued=queued,
+            reason="concurrency_limit" if queued else None,
+        )
+
+    async def _checkpoint(self, command: Pause) -> Answer:
+        core = self.core
+        core.check(Action.PAUSE)
+        step = PauseStep(
+            session_id=core.id,
+            checkpoint_id=command.checkpoint_id or fresh_id(),
+            created_by="operator",
+            reason=command.reason,
+            run_id=core.run.run_id if core.run is not None else None,
+            user_id=command.user_id or core.carried.operator,
+            command_id=command.command_id,
+        )
+        await core.pause_at(step)
+        return Answer(
+            state=core.state, run_id=step.run_id, checkpoint_id=core.carried.checkpoint_id
+        )
+
+    async def _resume(self, command: Resume) -> Answer:
+        core = self.core
+        user = command.user_id or core.carried.operator
+        if core.state is State.QUEUED and command.checkpoint_id is None:
+            run_id = await steps.start_queued(QueueStep(session_id=core.id, user_id=user), str)
+            core.enter(State.RUNNING)
+            return Answer(state=core.state, run_id=run_id)
+        if core.state is not State.PAUSED:
+            words = f"cannot resume while {core.state}"
+            raise refused(Conflict(words, {"state": core.state.value}))
+        checkpoint_id = command.checkpoint_id or core.carried.checkpoint_id or ""
+        if core.run is None:
+            return await self._review(command, checkpoint_id, user)
+        step = ResumeStep(
+            session_id=core.id,
+            checkpoint_id=checkpoint_id,
+            user_id=user,
+            command_id=command.command_id,
+            nothing_left=core.run.answered and not core.run.pending,
+        )
+        resumed = await steps.resume_session(step, Resumed)
+        core.carried.checkpoint_id = None
+        run_id = core.run.run_id
+        if resumed.run_id is None:
+            core.carried.run = None
+        core.enter(resumed.state)
+        processes = ProcessesStep(session_id=core.id, run_id=run_id)
+        await steps.resume_processes(processes, ProcessesDone, summary="resume processes")
+        return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
+
+    async def _review(self, command: Resume, checkpoint_id: str, user: str) -> Answer:
+        """Paused without a run: a compaction waits for the operator's word."""
+        core = self.core
+        step = ReviewStep(
+            session_id=core.id,
+            checkpoint_id=checkpoint_id,
+            new_run_id=fresh_id(),
+            user_id=user,
+            decision=command.compaction or "approve",
+            review_id=command.review_id,
+        )
+        reviewed = await steps.review_compaction(step, Reviewed)
+        core.carried.checkpoint_id = None
+        if reviewed.run_id is not None:
+            core.carried.run = RunProgress(run_id=reviewed.run_id, max_steps=reviewed.max_steps)
+        core.enter(reviewed.state)
+        return Answer(state=core.state, run_id=reviewed.run_id, checkpoint_id=checkpoint_id)
+
+    async def _discard(self, command: Command) -> Answer:
+        core = self.core
+        core.check(Action.DISCARD)
+        user = command.user_id or core.carried.operator
+        await steps.discard_queued(QueueStep(session_id=core.id, user_id=user), bool)
+        core.carried.run = None
+        core.enter(State.IDLE)
+        return Answer(state=core.state)
+
+    async def _cancel(self, command: Cancel) -> Answer:
+        core = self.core
+        run = core.run
+        active = run is not None and core.state in (State.RUNNING, State.PAUSED)
+        if not active or run is None or command.run_id not in (None, "", run.run_id):
+            raise refused(Conflict("that run is not active", {"state": core.state.value}))
+        core.halt("cancelled", command.user_id or core.carried.operator)
+        return Answer(state=core.state, run_id=run.run_id)
+
+    async def _rollback(self, command: RollBack) -> Answer:
+        core = self.core
+        core.check(Action.ROLL_BACK)
+        step = RollBackStep(
+            session_id=core.id,
+            checkpoint_id=command.checkpoint_id,
+            user_id=command.user_id or core.carried.operator,
+            command_id=command.command_id,
+        )
+        done = await steps.roll_back_session(step, RolledBack)
+        if core.run is not None:
+            core.halt("rolled_back")
+            core.kill_later(core.run.run_id)
+        core.carried.run = core.carried.checkpoint_id = None
+        core.enter(done.state)
+        return Answer(
+            state=core.state,
+            checkpoint_id=command.checkpoint_id,
+            messages_superseded=done.messages_superseded,
+            files=await self._restore(command) if command.restore_files else {},
+        )
+
+    async def _restore(self, command: RollBack) -> dict[str, list[str]]:
+        step = RestoreStep(
+            session_id=self.core.id,
+            checkpoint_id=command.checkpoint_id,
+            command_id=command.command_id,
+        )
+        return (await steps.restore_tree(step, Restored, summary="restore files")).files()
+
+    async def _end(self, command: Command) -> Answer:
+        core = self.core
+        core.check(Action.END)
+        user = command.user_id or core.carried.operator
+        await steps.end_session(EndStep(session_id=core.id, user_id=user), bool)
+        if core.run is not None:
+            core.halt("ended", user)
+        core.carried.run = core.carried.checkpoint_id = None
+        core.enter(State.ENDED)
+        core.kill_later(None)
+        return Answer(state=core.state)
+
+    async def _reopen(self, command: Command) -> Answer:
+        core = self.core
+        core.check(Action.REOPEN)
+        user = command.user_id or core.carried.operator
+        await steps.reopen_session(EndStep(session_id=core.id, user_id=user), bool)
+        core.enter(State.IDLE)
+        return Answer(state=core.state)
+
+    async def _compact(self, command: Compact) -> Answer:
+        core = self.core
+        if core.state is not State.IDLE:
+            words = f"cannot compact while {core.state}"
+            raise refused(Conflict(words, {"state": core.state.value}))
+        step = CompactStep(
+            session_id=core.id,
+            compaction_id=command.compaction_id or fresh_id(),
+            trigger="operator_manual",
+            agent_path=command.agent_path,
+            strategy=command.strategy,
+        )
+        done = await steps.compact_context(step, Compacted, summary="compact: operator_manual")
+        return Answer(state=core.state, compaction_id=done.compaction_id)

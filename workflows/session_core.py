@@ -1,0 +1,302 @@
+"""The session's own state and the driver of its runs; handlers ask, this acts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+from temporalio.exceptions import ApplicationError, is_cancelled_exception
+
+from domain.checkpoint_steps import (
+    Paused,
+    PauseStep,
+    ProcessesDone,
+    ProcessesStep,
+    TreeSaved,
+    TreeStep,
+)
+from domain.commands import Answer
+from domain.errors import Refusal
+from domain.lifecycle import Action, State, next_state
+from domain.session_start import Carried, RunProgress
+from domain.steps import (
+    CloseToolStep,
+    Finished,
+    FinishStep,
+    Loaded,
+    LoadStep,
+    PendingCall,
+    RecoverStep,
+)
+from workflows import steps
+from workflows.agent_loop import AgentLoop, Ending, Host
+from workflows.gate import Gate
+from workflows.ids import fresh_id
+from workflows.subagent_call import run_subagent
+
+ANSWERS_MAX = 200
+STATE = SearchAttributeKey.for_keyword("SessionState")
+TITLE = SearchAttributeKey.for_keyword("Title")
+RESUMED = "The operator resumed the session."
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the loop is being stopped from outside."""
+
+    kind: str  # cancelled | rolled_back | ended
+    user_id: str = ""
+
+
+class SessionCore(Host):
+    """What a session knows and how it drives its run."""
+
+    def __init__(self, session_id: str, carried: Carried | None) -> None:
+        self.id = session_id
+        self.carried = carried or Carried(state="", project_id="", operator="", title="")
+        self.lock = asyncio.Lock()
+        self.stop: Stop | None = None
+        self.rolling = False
+        self._task: asyncio.Task[Ending] | None = None
+        self._loop: AgentLoop | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self.gate = Gate(lambda: self.state is State.RUNNING)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the state is known."""
+        return self.carried.state != ""
+
+    @property
+    def state(self) -> State:
+        """The session's state, as the database has it too."""
+        return State(self.carried.state)
+
+    @property
+    def run(self) -> RunProgress | None:
+        """The active run."""
+        return self.carried.run
+
+    def check(self, action: Action) -> None:
+        """Refuse what the table refuses."""
+        try:
+            next_state(self.state, action)
+        except Refusal as refusal:
+            raise refused(refusal) from refusal
+
+    def enter(self, state: str) -> None:
+        """Take over the state that the database has moved to, and show it."""
+        before, self.carried.state = self.carried.state, state
+        if before != state:
+            workflow.upsert_search_attributes([STATE.value_set(state)])
+        self.describe()
+
+    def describe(self) -> None:
+        """What the Temporal UI shows of the session."""
+        lines = [f"**{self.carried.title or 'untitled'}**", f"- state: `{self.carried.state}`"]
+        if self.run is not None:
+            lines.append(f"- run: `{self.run.run_id}`, step {self.run.step + 1}")
+            lines += [f"- {call.summary}" for call in self.run.pending[:5]]
+        if self.carried.checkpoint_id:
+            lines.append(f"- checkpoint: `{self.carried.checkpoint_id}`")
+        workflow.set_current_details("\n".join(lines))
+
+    def remember(self, command_id: str, answer: Answer) -> Answer:
+        """Keep the answer for a repeated command; the oldest goes first."""
+        if command_id:
+            answers = self.carried.answers
+            answers[command_id] = answer
+            while len(answers) > ANSWERS_MAX:
+                del answers[next(iter(answers))]
+        return answer
+
+    async def load(self) -> None:
+        """Become what the database says, after a start or a lost history."""
+        found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+        carried = self.carried
+        carried.project_id, carried.operator = found.project_id, found.operator
+        carried.title, carried.checkpoint_id = found.title, found.checkpoint_id
+        state = found.state
+        if found.run_id is not None and state == State.RUNNING:
+            recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
+            state = (await steps.recover_run(recover, Finished)).state
+        if found.run_id is not None and state in (State.RUNNING, State.PAUSED):
+            carried.run = RunProgress(
+                run_id=found.run_id,
+                step=found.steps,
+                max_steps=found.max_steps,
+                pending=list(found.pending),
+                answered=found.answered,
+            )
+        self.enter(state)
+
+    def halt(self, kind: str, user_id: str = "") -> None:
+        """Stop the loop; the driver does what `kind` asks for."""
+        self.stop = Stop(kind, user_id)
+        if self._task is not None:
+            self._task.cancel()
+
+    async def drive(self) -> None:
+        """Run the active run until it ends, is stopped, or the history must roll over."""
+        assert self.run is not None, "only an active run is driven"
+        self.describe()
+        loop = AgentLoop(
+            session_id=self.id,
+            progress=self.run,
+            gate=self.gate,
+            host=self,
+            futile_compactions=self.carried.futile_compactions,
+        )
+        ending, failure = await self._watch(loop)
+        self.carried.futile_compactions = loop.futile_compactions
+        if ending is Ending.ROLL:
+            self.rolling = True
+        elif ending is Ending.REVIEW:
+            await self.reload()
+        else:
+            await self._end_run(failure)
+
+    async def _watch(self, loop: AgentLoop) -> tuple[Ending | None, ApplicationError | None]:
+        if self.stop is not None:
+            return None, None
+        self._task = asyncio.create_task(loop.run())
+        try:
+            return await self._task, None
+        except BaseException as error:
+            if is_cancelled_exception(error) and self.stop is not None:
+                return None, None
+            if isinstance(error, ApplicationError):
+                return None, error
+            if isinstance(error, Exception) and not is_cancelled_exception(error):
+                return None, ApplicationError(str(error), type="internal")
+            raise
+        finally:
+            self._task = None
+
+    async def _end_run(self, failure: ApplicationError | None) -> None:
+        """Close the run, unless a rollback or an end has closed it already."""
+        while self.run is not None:
+            if failure is None and self.stop is None:
+                await workflow.wait_condition(self._may_finish)
+            async with self.lock:
+                stop, self.stop = self.stop, None
+                if self.run is None or self.state not in (State.RUNNING, State.PAUSED):
+                    return
+                if failure is None and stop is None and self.state is State.PAUSED:
+                    continue
+                await self._finish(failure, stop)
+
+    def _may_finish(self) -> bool:
+        return self.state is not State.PAUSED or self.stop is not None or self.run is None
+
+    async def _finish(self, failure: ApplicationError | None, stop: Stop | None) -> None:
+        run = self.run
+        assert run is not None, "checked by the caller"
+        cancelled = stop is not None and stop.kind == "cancelled"
+        state = "cancelled" if cancelled else "failed" if failure is not None else "done"
+        step = FinishStep(
+            session_id=self.id,
+            run_id=run.run_id,
+            state=state,
+            trigger=f"run.{state}",
+            user_id=stop.user_id if stop is not None else "",
+            error_code=failure.type if failure is not None and not cancelled else None,
+            error_message=failure.message if failure is not None and not cancelled else None,
+        )
+        done = await steps.finish_run(step, Finished)
+        self.carried.run = self.carried.checkpoint_id = None
+        self.retitle(done.title)
+        self.enter(done.state)
+        if state != "done":
+            self.kill_later(run.run_id)
+
+    def retitle(self, title: str) -> None:
+        """Show a new title."""
+        if title and title != self.carried.title:
+            self.carried.title = title
+            workflow.upsert_search_attributes([TITLE.value_set(title[:200])])
+
+    async def reload(self) -> None:
+        """Take the state from the database, after a step that moved it by itself."""
+        async with self.lock:
+            found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+            self.carried.run = None
+            self.carried.checkpoint_id = found.checkpoint_id
+            self.enter(found.state)
+
+    async def pause(self, created_by: str, *, reason: str = "", call: PendingCall | None) -> None:
+        """Make a checkpoint for the model, a budget or a compaction, and wait until it goes on."""
+        async with self.lock:
+            if self.state is State.RUNNING:
+                step = PauseStep(
+                    session_id=self.id,
+                    checkpoint_id=fresh_id(),
+                    created_by=created_by,
+                    reason=reason,
+                    run_id=self.run.run_id if self.run is not None else None,
+                    tool_call_id=call.id if call is not None else None,
+                )
+                await self.pause_at(step)
+        await self.gate.passed()
+        if call is not None:
+            closing = CloseToolStep(session_id=self.id, tool_call_id=call.id, text=RESUMED)
+            await steps.close_tool_call(closing, bool)
+
+    async def pause_at(self, step: PauseStep) -> None:
+        """Pause at once; processes are stopped right after."""
+        paused = await steps.pause_session(step, Paused)
+        self.carried.checkpoint_id = paused.checkpoint_id
+        self.enter(State.PAUSED)
+        processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
+        await steps.suspend_processes(processes, ProcessesDone, summary="suspend processes")
+        self.later(save_tree(self.id, checkpoint_id=paused.checkpoint_id))
+
+    async def subagent(self, call: PendingCall) -> None:
+        """See a subagent call through."""
+        assert self.run is not None, "subagents live inside a run"
+        await run_subagent(self.id, self.run.run_id, call, parent_path="primary")
+
+    def kill_later(self, run_id: str | None) -> None:
+        """Kill what the run left behind, without keeping the session busy."""
+        self.later(_kill(ProcessesStep(session_id=self.id, run_id=run_id)))
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside the session's own work."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def settled(self) -> None:
+        """Nothing of this workflow is under way any more."""
+        await workflow.wait_condition(
+            lambda: workflow.all_handlers_finished() and not self._background
+        )
+
+
+async def _kill(step: ProcessesStep) -> None:
+    try:
+        await steps.kill_processes(step, ProcessesDone, summary="kill processes")
+    except ApplicationError as error:
+        workflow.logger.warning("processes could not be killed: %s", error.message)
+
+
+async def save_tree(
+    session_id: str, *, checkpoint_id: str | None = None, run_id: str | None = None
+) -> None:
+    """Save the working directory; a session goes on without when that cannot be done."""
+    step = TreeStep(session_id=session_id, checkpoint_id=checkpoint_id, run_id=run_id)
+    try:
+        await steps.save_tree(step, TreeSaved, summary="save files")
+    except ApplicationError as error:
+        workflow.logger.warning("files could not be saved: %s", error.message)
+
+
+def refused(refusal: Refusal) -> ApplicationError:
+    """A refusal as it travels through Temporal."""
+    return ApplicationError(
+        refusal.message, refusal.details or {}, type=refusal.code, non_retryable=True
+    )
