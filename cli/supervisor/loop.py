@@ -10,7 +10,16 @@ import socket
 import subprocess
 import time
 
-from cli.supervisor import home_lock, launch, logs, process, readiness, temporal, terminal_host
+from cli.supervisor import (
+    home_lock,
+    launch,
+    logs,
+    ports,
+    process,
+    readiness,
+    temporal,
+    terminal_host,
+)
 from cli.supervisor.output import complain, say
 from cli.supervisor.part import EXIT_MISCONFIGURED, Part, Verdict
 from cli.supervisor.plan import Plan, make_plan
@@ -56,6 +65,7 @@ class Supervisor:
     def __init__(self, plan: Plan) -> None:
         self.settings = plan.settings
         self.parts = plan.parts
+        self.claimed = plan.claimed
         self.terminal = plan.terminal
         self.run_file = RunFile(
             api_url=plan.settings.api_url,
@@ -178,7 +188,7 @@ class Supervisor:
     def _look_after_temporal(self) -> None:
         """Once the server listens, give an older file what it lacks; nobody waits for it."""
         self.upkeep = [child for child in self.upkeep if child.poll() is None]
-        if not self.upkeep_left or not temporal.accepts(self.settings.temporal_address):
+        if not self.upkeep_left or not ports.accepts(self.settings.temporal_address):
             return
         self.upkeep_left.clear()
         log = logs.open_for_append(self.settings.logs_dir / "temporal.log")
@@ -229,6 +239,7 @@ class Supervisor:
             child.kill()
             child.wait()
         self.settings.run_file.unlink(missing_ok=True)
+        self.claimed.release()
         if (pid := self.run_file.pids.get("terminal")) and process.birth(pid):
             say(f"holdfast: stopped; terminals live on (pid {pid}), `holdfast down` ends them")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from cli.supervisor import temporal
+from cli.supervisor import ports, temporal
 from cli.supervisor.part import Part
 from settings.environment import Settings, SettingsError
 
@@ -18,15 +18,18 @@ class Plan:
     parts: dict[str, Part]
     terminal: Part
     temporal_ui_url: str | None
+    claimed: ports.Ports
 
 
 def make_plan(settings: Settings) -> Plan:
     """Choose ports and commands; refuse an API address that somebody else uses."""
     ui_url = None
+    claimed = ports.Ports()
     parts: dict[str, Part] = {}
     settings = _with_a_port(settings)
     if settings.temporal_embedded:
-        port, ui_port = temporal.choose_ports()
+        port = claimed.claim(temporal.USUAL_PORT)
+        ui_port = claimed.claim(temporal.USUAL_UI_PORT)
         settings = settings.model_copy(update={"temporal_address": f"127.0.0.1:{port}"})
         command = temporal.server_command(settings, port, ui_port)
         parts["temporal"] = _part(settings, "temporal", command)
@@ -34,14 +37,14 @@ def make_plan(settings: Settings) -> Plan:
     parts["api"] = _part(settings, "api", _python("api"))
     parts["worker"] = _part(settings, "worker", _python("worker"))
     terminal = _part(settings, "terminal", _python("terminal-host"))
-    return Plan(settings, parts, terminal, ui_url)
+    return Plan(settings, parts, terminal, ui_url, claimed)
 
 
 def _with_a_port(settings: Settings) -> Settings:
     if settings.bind_port == 0:
         host = settings.bind.rpartition(":")[0]
-        return settings.model_copy(update={"bind": f"{host}:{temporal.free_port()}"})
-    if not temporal.is_free(settings.bind_host, settings.bind_port):
+        return settings.model_copy(update={"bind": f"{host}:{ports.free_port()}"})
+    if not ports.is_free(settings.bind_host, settings.bind_port):
         raise SettingsError(
             f"port {settings.bind_port} on {settings.bind_host} is in use by another program; "
             f"stop it, or set HOLDFAST_BIND to another address (now {settings.bind})"

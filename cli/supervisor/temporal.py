@@ -1,9 +1,8 @@
-"""The embedded Temporal server: its command line, its ports, and what it needs once it is up."""
+"""The embedded Temporal server: its command line, and what it needs once it is up."""
 
 from __future__ import annotations
 
 import shutil
-import socket
 import sys
 from pathlib import Path
 
@@ -35,34 +34,6 @@ def binary() -> str:
     return found
 
 
-def choose_ports() -> tuple[int, int]:
-    """The usual ports where they are free, others where they are not."""
-    port = USUAL_PORT if is_free("127.0.0.1", USUAL_PORT) else free_port()
-    ui_port = USUAL_UI_PORT if is_free("127.0.0.1", USUAL_UI_PORT) else free_port()
-    return port, ui_port
-
-
-def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            # Binding beside a wildcard listener can succeed; listening there cannot.
-            probe.listen(1)
-        except OSError:
-            return False
-    return True
-
-
-def free_port() -> int:
-    """A port the kernel says is free."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def server_command(settings: Settings, port: int, ui_port: int) -> list[str]:
     """The server as DESIGN section 12 measured it, its file in the home."""
     command = [binary(), "server", "start-dev", "--ip", "127.0.0.1"]
@@ -86,13 +57,3 @@ def upkeep_commands(settings: Settings) -> list[list[str]]:
         attributes += ["--name", name, "--type", "Keyword"]
     retention = [binary(), "operator", "namespace", "update", *where, "--retention", RETENTION]
     return [attributes, retention]
-
-
-def accepts(address: str) -> bool:
-    """Whether something listens at host:port."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=0.2):
-            return True
-    except OSError:
-        return False

@@ -1,0 +1,144 @@
+"""What every test may ask for: the running product, an operator, the stub, Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.stub.openai_stub import OpenAIStub
+from tests.support.postgres import PostgresCluster, PostgresMissing
+from tests.support.product import Product
+
+CONFIG = """
+[providers.stub]
+driver = "openai"
+base_url = "{base_url}"
+api_key = "test"
+context_window = 100000
+
+[aliases]
+default = "stub:stub-1"
+demo = "scripted:demo"
+"""
+
+
+@dataclass(frozen=True)
+class Account:
+    """An operator and its bearer token."""
+
+    name: str
+    token: str
+
+
+@pytest.fixture(scope="session")
+def stub_server() -> Iterator[OpenAIStub]:
+    """The OpenAI-compatible stub that the shared product's provider `stub` points at."""
+    with OpenAIStub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def stub(stub_server: OpenAIStub) -> OpenAIStub:
+    """The stub without the requests and the answers of earlier tests."""
+    stub_server.requests.clear()
+    stub_server._queue.clear()
+    return stub_server
+
+
+@pytest.fixture(scope="session")
+def product_config(stub_server: OpenAIStub) -> str:
+    """A config.toml with the stub as `default` and the keyless demo as `demo`."""
+    return CONFIG.format(base_url=stub_server.base_url)
+
+
+@pytest.fixture(scope="session")
+def shared_product(product_config: str) -> Iterator[Product]:
+    """The real product, one per pytest process."""
+    product = Product(config=product_config)
+    try:
+        yield product.start()
+    finally:
+        product.close()
+
+
+@pytest.fixture
+def product(shared_product: Product) -> Product:
+    """The shared product, ready. A test may kill its parts, for no other test runs meanwhile."""
+    if not shared_product.is_ready():
+        if shared_product.process is None:
+            shared_product.start()
+        shared_product.wait_until_ready()
+    return shared_product
+
+
+@pytest.fixture
+def operator(product: Product) -> Account:
+    """A fresh operator, so that tests never see each other's sessions."""
+    name = f"test-{uuid4().hex[:12]}"
+    return Account(name, product.add_operator(name))
+
+
+@pytest.fixture
+def client(product: Product, operator: Account) -> Iterator[httpx2.Client]:
+    """An HTTP client of that operator; paths begin below /api/v1."""
+    with product.api(operator.token) as client:
+        yield client
+
+
+@pytest.fixture
+def make_project(client: httpx2.Client, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Makes and loads a folder; a `project_file` in YAML is optional."""
+
+    def make(project_file: str = "", *, name: str = "") -> dict[str, Any]:
+        folder = tmp_path / (name or f"project-{uuid4().hex[:8]}")
+        folder.mkdir()
+        if project_file:
+            (folder / ".holdfast").mkdir()
+            (folder / ".holdfast" / "project.yaml").write_text(project_file, encoding="utf-8")
+        answer = client.post("/projects/load", json={"path": str(folder)})
+        assert answer.status_code in {200, 201}, answer.text
+        project: dict[str, Any] = answer.json()
+        return project
+
+    return make
+
+
+@pytest.fixture
+def project(make_project: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """A fresh folder, loaded as a project with the defaults."""
+    return make_project()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresCluster]:
+    """A Postgres cluster, one per pytest process; skipped only where it cannot be installed."""
+    try:
+        cluster = PostgresCluster().start()
+    except PostgresMissing as error:
+        pytest.skip(str(error))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def postgres_url(
+    postgres: PostgresCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A fresh database with our tables, dropped afterwards."""
+    url = postgres.migrated_database(tmp_path_factory.mktemp("template"))
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def empty_postgres_url(postgres: PostgresCluster) -> Iterator[str]:
+    """A fresh database without any table, dropped afterwards."""
+    url = postgres.empty_database()
+    yield url
+    postgres.drop(url)
