@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 from agent import scripted
 from agent.conversation import ModelAnswer, ToolCall, Turn, portable_id, repair
@@ -13,6 +14,12 @@ from agent.routes import Route, resolve
 from agent.tools.specs import ToolSpec
 
 OnText = Callable[[str], Awaitable[None] | None]
+_MODULES = {
+    "openai": "pydantic_ai.models.openai",
+    "ollama": "pydantic_ai.models.openai",
+    "anthropic": "pydantic_ai.models.anthropic",
+    "google": "pydantic_ai.models.google",
+}
 
 __all__ = ["OnText", "close_clients", "complete", "resolve", "warm_up"]
 
@@ -50,9 +57,12 @@ async def complete(
     )
 
 
-def warm_up() -> None:
+def warm_up(drivers: Iterable[str]) -> None:
     """Import what the first call would import; a worker does so in a thread while it starts."""
-    from agent import pydantic_bridge  # noqa: F401, PLC0415
+    real = {driver for driver in drivers if driver != "scripted"}
+    modules = [module for driver, module in _MODULES.items() if driver in real]
+    for module in ["agent.pydantic_bridge", *modules] if real else []:
+        import_module(module)
 
 
 async def close_clients() -> None:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
-from anthropic import AnthropicError
-from google.genai.errors import APIError as GoogleError
-from httpx2 import HTTPError
-from openai import OpenAIError
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -29,7 +24,6 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
-from pydantic_ai.models.anthropic import AnthropicModelSettings
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
@@ -40,22 +34,12 @@ from agent.pydantic_errors import explain
 from agent.routes import Route
 from agent.tools.specs import ToolSpec
 
-# What a provider, its SDK, its transport or its garbage may raise; anything else is our defect.
-TROUBLE = (
-    AgentRunError,
-    UserError,
-    OpenAIError,
-    AnthropicError,
-    GoogleError,
-    HTTPError,
-    OSError,
-    ValueError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    AssertionError,
-    TypeError,
-)
+# Breakpoints after the tools, the prompt and the newest message; other providers cache unasked.
+_CACHE_SETTINGS: dict[str, Any] = {
+    "anthropic_cache_instructions": True,
+    "anthropic_cache_tool_definitions": True,
+    "anthropic_cache_messages": True,
+}
 
 
 async def stream(
@@ -68,19 +52,21 @@ async def stream(
 ) -> ModelAnswer:
     """One request; cancelling the task closes the provider's connection at once."""
     reader = _Reader(on_text)
+    request = model_request_stream(
+        clients().model(route),
+        messages_from(turns),
+        model_settings=_settings(route, max_output_tokens),
+        model_request_parameters=ModelRequestParameters(
+            function_tools=[_definition(spec) for spec in tools], allow_text_output=True
+        ),
+    )
     try:
-        request = model_request_stream(
-            clients().model(route),
-            messages_from(turns),
-            model_settings=_settings(route, max_output_tokens),
-            model_request_parameters=ModelRequestParameters(
-                function_tools=[_definition(spec) for spec in tools], allow_text_output=True
-            ),
-        )
         async with request as response:
             await reader.read(response)
             answer = _answer(route, response)
-    except TROUBLE as error:
+    except Exception as error:
+        # Whatever a provider's SDK, transport or garbage raises, the caller needs to know one
+        # thing: whether to try again.
         if error is reader.consumer_error:
             raise
         raise explain(error, started=reader.started) from error
@@ -156,16 +142,10 @@ def _definition(spec: ToolSpec) -> ToolDefinition:
 
 
 def _settings(route: Route, max_output_tokens: int | None) -> ModelSettings:
-    settings = ModelSettings()
-    if route.driver == "anthropic":
-        settings = AnthropicModelSettings(
-            anthropic_cache_instructions=True,
-            anthropic_cache_tool_definitions=True,
-            anthropic_cache_messages=True,
-        )
+    settings = dict(_CACHE_SETTINGS) if route.driver == "anthropic" else {}
     if max_output_tokens is not None:
         settings["max_tokens"] = max_output_tokens
-    return settings
+    return cast(ModelSettings, settings)
 
 
 def _answer(route: Route, response: StreamedResponse) -> ModelAnswer:

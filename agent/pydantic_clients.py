@@ -8,18 +8,7 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import httpx2
-from anthropic import AsyncAnthropic
-from google.genai.types import HttpRetryOptions
-from openai import AsyncOpenAI
 from pydantic_ai.models import Model
-from pydantic_ai.models.anthropic import AnthropicModel
-from pydantic_ai.models.google import GoogleModel
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.profiles.openai import OpenAIModelProfile
-from pydantic_ai.providers.anthropic import AnthropicProvider
-from pydantic_ai.providers.google import GoogleProvider
-from pydantic_ai.providers.ollama import OllamaProvider
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from agent.errors import PermanentProviderError
 from agent.routes import Route, is_loopback
@@ -79,7 +68,13 @@ def _http_client() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False)
 
 
+# Each builder imports its own SDK: one alone takes half a second.
 def _openai(route: Route, http: httpx2.AsyncClient) -> Model:
+    from openai import AsyncOpenAI  # noqa: PLC0415
+    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
+    from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
+    from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
+
     # Retries are the workflow's: an SDK that retries too would multiply them.
     client = AsyncOpenAI(
         base_url=route.base_url, api_key=_key(route), max_retries=0, http_client=http
@@ -93,6 +88,11 @@ def _openai(route: Route, http: httpx2.AsyncClient) -> Model:
 
 
 def _ollama(route: Route, http: httpx2.AsyncClient) -> Model:
+    from openai import AsyncOpenAI  # noqa: PLC0415
+    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
+    from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
+    from pydantic_ai.providers.ollama import OllamaProvider  # noqa: PLC0415
+
     base_url = (route.base_url or OLLAMA_URL).rstrip("/")
     if not base_url.endswith("/v1"):
         base_url += "/v1"
@@ -105,6 +105,10 @@ def _ollama(route: Route, http: httpx2.AsyncClient) -> Model:
 
 
 def _anthropic(route: Route, http: httpx2.AsyncClient) -> Model:
+    from anthropic import AsyncAnthropic  # noqa: PLC0415
+    from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415
+    from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415
+
     client = AsyncAnthropic(
         base_url=route.base_url, api_key=_key(route), max_retries=0, http_client=http
     )
@@ -112,6 +116,10 @@ def _anthropic(route: Route, http: httpx2.AsyncClient) -> Model:
 
 
 def _google(route: Route, http: httpx2.AsyncClient) -> Model:
+    from google.genai.types import HttpRetryOptions  # noqa: PLC0415
+    from pydantic_ai.models.google import GoogleModel  # noqa: PLC0415
+    from pydantic_ai.providers.google import GoogleProvider  # noqa: PLC0415
+
     provider = GoogleProvider(
         api_key=_key(route),
         base_url=route.base_url,

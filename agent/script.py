@@ -74,7 +74,7 @@ def next_step(turns: Sequence[Turn]) -> Step | None:
     index = _steps_done(turns[position + 1 :])
     element = _element(elements, index)
     key = hashlib.sha256(turns[position].text.encode("utf-8", "replace")).hexdigest()[:8]
-    return END if element is None else _parse(element, index, key)
+    return END if element is None else parse_element(element, index, key)
 
 
 def last_question(turns: Sequence[Turn]) -> int | None:
@@ -153,7 +153,8 @@ def _element(elements: Sequence[Any], index: int) -> dict[str, Any] | None:
     return None
 
 
-def _parse(element: dict[str, Any], index: int, key: str) -> Step:
+def parse_element(element: dict[str, Any], index: int = 0, key: str = "00000000") -> Step:
+    """The element as a step, or the `bad_script` error."""
     values = dict(element)
     calls = values.pop("calls", [])
     if "call" in values:
