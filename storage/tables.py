@@ -148,6 +148,8 @@ class Message(SQLModel, table=True):
     __table_args__ = (
         Index("ix_messages_session_seq", "session_id", "seq"),
         Index("ix_messages_session_created", "session_id", "created_at"),
+        # A number is never given twice, also after a purge: search files texts under it.
+        {"sqlite_autoincrement": True},
     )
     number: int | None = Field(
         default=None, sa_column=Column(_NUMBER, primary_key=True, autoincrement=True)
