@@ -33,10 +33,13 @@ class ResumeStep:
     """Go on from the pause point; `nothing_left` when the loop has no step to take."""
 
     session_id: str
-    checkpoint_id: str
+    checkpoint_id: str | None
+    new_run_id: str = ""  # of the run that goes on after an approved compaction
     user_id: str = ""
     command_id: str = ""
     nothing_left: bool = False
+    compaction: str | None = None  # approve | reject
+    review_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +48,20 @@ class Resumed:
 
     state: str
     run_id: str | None = None
+    max_steps: int = 200
     prompts_edited: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RollBackStep:
-    """Go back to a checkpoint."""
+    """Go back to a checkpoint, and bring its files back if asked."""
 
     session_id: str
     checkpoint_id: str
     user_id: str = ""
     command_id: str = ""
+    restore_files: bool = False
+    undo_restore: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,22 +72,7 @@ class RolledBack:
     messages_superseded: int = 0
     cancelled_run: str | None = None
     killed_invocations: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessesStep:
-    """The processes of a run, or of the whole session when there is no run."""
-
-    session_id: str
-    run_id: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessesDone:
-    """How many processes were stopped, continued or ended."""
-
-    processes: int = 0
-    verified: bool = True
+    files: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,30 +90,3 @@ class TreeSaved:
 
     tree: str | None = None
     note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestoreStep:
-    """Bring back the files of a checkpoint; with `undo`, those from before the last restore."""
-
-    session_id: str
-    checkpoint_id: str
-    command_id: str = ""
-    undo: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Restored:
-    """Paths that were brought back and deleted, and what could not be undone."""
-
-    restored: list[str] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
-    not_undone: list[str] = field(default_factory=list)
-
-    def files(self) -> dict[str, list[str]]:
-        """The answer as the wire shows it."""
-        return {
-            "restored": self.restored,
-            "deleted": self.deleted,
-            "not_undone": self.not_undone,
-        }
