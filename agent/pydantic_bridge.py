@@ -34,6 +34,7 @@ from agent.pydantic_errors import explain
 from agent.routes import Route
 from agent.tools.specs import ToolSpec
 
+_SYSTEM_INSIDE = frozenset({"openai", "ollama"})
 # Breakpoints after the tools, the prompt and the newest message; other providers cache unasked.
 _CACHE_SETTINGS: dict[str, Any] = {
     "anthropic_cache_instructions": True,
@@ -54,7 +55,7 @@ async def stream(
     reader = _Reader(on_text)
     request = model_request_stream(
         clients().model(route),
-        messages_from(turns),
+        messages_from(turns, system_inside=route.driver in _SYSTEM_INSIDE),
         model_settings=_settings(route, max_output_tokens),
         model_request_parameters=ModelRequestParameters(
             function_tools=[_definition(spec) for spec in tools], allow_text_output=True
@@ -104,11 +105,20 @@ class _Reader:
             raise
 
 
-def messages_from(turns: Sequence[Turn]) -> list[ModelMessage]:
-    """Our turns as pydantic-ai's messages: everything between two answers is one request."""
+def messages_from(turns: Sequence[Turn], *, system_inside: bool) -> list[ModelMessage]:
+    """Our turns as pydantic-ai's messages: everything between two answers is one request.
+
+    Without `system_inside` a later system turn becomes a marked user text: such providers would
+    move it to the front, out of its place and through the cached prompt.
+    """
     messages: list[ModelMessage] = []
     pending: list[ModelRequestPart] = []
+    opening = True
     for turn in turns:
+        opening = opening and turn.role == "system"
+        if turn.role == "system" and not opening and not system_inside:
+            pending.append(UserPromptPart(f"<system>\n{turn.text}\n</system>"))
+            continue
         if turn.role != "assistant":
             pending.append(_request_part(turn))
             continue

@@ -159,14 +159,19 @@ class HttpStub:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while (recorded := await self._next(reader)) is not None:
-                with self._arrived:
-                    self.requests.append(recorded)
-                    self._arrived.notify_all()
-                if not await self._answer(recorded, reader, writer):
-                    break
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                while (recorded := await self._next(reader)) is not None:
+                    with self._arrived:
+                        self.requests.append(recorded)
+                        self._arrived.notify_all()
+                    if not await self._answer(recorded, reader, writer):
+                        break
+        finally:
+            # At once and without a flush: the client may be gone.
+            writer.transport.abort()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def _next(self, reader: asyncio.StreamReader) -> Recorded | None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -9,42 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections import Counter, deque
 from typing import Any
 
 from agent.conversation import ToolCall, Turn
-from agent.script import Step, next_step, parse_element
+from agent.script import Step
 from agent.tokens import estimate, estimate_turns
-from tests.stub.http_stub import HttpStub, Recorded, Reply
+from tests.stub.http_stub import Recorded, Reply
+from tests.stub.scripted_stub import ScriptedStub
 
 CONTEXT_ERROR = "This model's maximum context length is 8192 tokens. Please reduce the length."
 CREATED = 1_700_000_000
 
 
-class OpenAIStub(HttpStub):
+class OpenAIStub(ScriptedStub):
     """`POST /v1/chat/completions`, streamed or not, and `GET /v1/models`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._queue: deque[Step] = deque()
-        self._lock = threading.Lock()
-        self._errors_given: Counter[tuple[str, int]] = Counter()
 
     @property
     def base_url(self) -> str:
         """What `base_url` of a provider must be."""
         return f"http://127.0.0.1:{self.port}/v1"
-
-    def play(self, *elements: dict[str, Any]) -> None:
-        """Queue the answers to the next requests, before any script in a message."""
-        with self._lock:
-            self._queue.extend(parse_element(element) for element in elements)
-
-    @property
-    def calls(self) -> list[Recorded]:
-        """The chat completion requests so far, oldest first."""
-        return [request for request in self.requests if request.path.endswith("/completions")]
 
     async def handle(self, recorded: Recorded, reply: Reply) -> None:
         """Answer one request as OpenAI would."""
@@ -57,7 +40,7 @@ class OpenAIStub(HttpStub):
 
     async def _complete(self, body: dict[str, Any], reply: Reply) -> None:
         turns = turns_from(body["messages"])
-        step = self._next_step(turns)
+        step = self.next_step(turns)
         if step.hang_s:
             await asyncio.sleep(step.hang_s)
         if await self._fails(step, turns, reply):
@@ -67,35 +50,18 @@ class OpenAIStub(HttpStub):
             return
         await _stream(body, step, turns, reply)
 
-    def _next_step(self, turns: list[Turn]) -> Step:
-        with self._lock:
-            if self._queue:
-                return self._queue.popleft()
-        if (step := next_step(turns)) is not None:
-            return step
-        said = next((turn.text for turn in reversed(turns) if turn.role == "user"), "")
-        return Step(say=f"You said: {said}", chunks=4)
-
     async def _fails(self, step: Step, turns: list[Turn], reply: Reply) -> bool:
-        too_long = step.overflow_above is not None and estimate_turns(turns) > step.overflow_above
-        if step.error == "overflow" or too_long:
+        if self.overflows(step, turns):
             code = "context_length_exceeded"
             await reply.json(400, _error(CONTEXT_ERROR, "invalid_request_error", code))
             return True
-        if step.error is None or self._used_up(step):
+        if step.error is None or self.used_up(step):
             return False
         if not isinstance(step.error, int):
             reply.drop()
         headers = {"retry_after": "1"} if step.error == 429 else {}
         await reply.json(int(step.error), _error("scripted", "scripted_error", None), **headers)
         return True
-
-    def _used_up(self, step: Step) -> bool:
-        """Whether an error that is scripted for so many times was given that often."""
-        if step.times is None:
-            return False
-        self._errors_given[step.key, step.index] += 1
-        return self._errors_given[step.key, step.index] > step.times
 
 
 def turns_from(messages: list[dict[str, Any]]) -> list[Turn]:
