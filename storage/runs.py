@@ -12,7 +12,7 @@ from domain.events import RunCancelled, RunCompleted, RunCreated
 from domain.lifecycle import Action, State
 from storage import events, sessions
 from storage.engine import Db
-from storage.rows import insert_once, step_counter, table
+from storage.rows import change, insert_once, step_counter, table
 from storage.tables import Run, SessionRow
 
 _runs = table(Run)
@@ -74,6 +74,11 @@ def start(db: Db, run_id: str) -> None:
     )
 
 
+def answer(db: Db, run_id: str, message_id: str) -> None:
+    """Note which message is the run's response."""
+    change(db, Run, run_id, primary_response=message_id)
+
+
 def close(
     db: Db,
     run_id: str,
@@ -114,8 +119,15 @@ def finish(db: Db, run_id: str, *, trigger: str, **how: Any) -> bool:
     run = get(db, run_id)
     won = close(db, run_id, **how)
     session = sessions.lock(db, run.session_id)
-    if session.active_run == run_id and session.state == State.RUNNING:
+    way = {State.RUNNING: Action.FINISH, State.PAUSED: Action.SETTLE}.get(State(session.state))
+    if session.active_run == run_id and way is not None:
         sessions.move(
-            db, session.id, Action.FINISH, trigger, run_id=run_id, active_run=None
+            db,
+            session.id,
+            way,
+            trigger,
+            run_id=run_id,
+            active_run=None,
+            current_checkpoint=None,
         )
     return won

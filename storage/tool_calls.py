@@ -25,9 +25,7 @@ def add(db: Db, calls: list[ToolCallRow]) -> None:
     at = now_ms()
     insert_all_once(db, ToolCallRow, [{**call.model_dump(), "created_at": at} for call in calls])
     step_counter(db, SessionRow, calls[0].session_id, "tool_call_count", len(calls))
-    frames.append(
-        db, calls[0].session_id, *(("tool_call", tool_call_json(call)) for call in calls)
-    )
+    frames.append(db, calls[0].session_id, *(("tool_call", tool_call_json(call)) for call in calls))
 
 
 def find(db: Db, call_id: str) -> ToolCallRow | None:
@@ -52,8 +50,8 @@ def open_of_message(db: Db, message_id: str) -> list[ToolCallRow]:
     ]
 
 
-def start(db: Db, call_id: str, attempt: int) -> ToolCallRow:
-    """Note that a worker takes the call; `attempt` before it tells whether one did already."""
+def start(db: Db, call_id: str) -> ToolCallRow:
+    """Note that a worker takes the call; the row as it was tells whether one did already."""
     before = find(db, call_id)
     assert before is not None, "a tool call is stored before it is made"
     if before.state in OPEN:
@@ -63,6 +61,15 @@ def start(db: Db, call_id: str, attempt: int) -> ToolCallRow:
             .values(state="running", attempt=before.attempt + 1)
         )
     return before
+
+
+def release(db: Db, call_id: str) -> None:
+    """The call was not made: the next attempt is the first one again."""
+    db.connection().execute(
+        update(_calls)
+        .where(_calls.c.id == call_id, _calls.c.state == "running")
+        .values(state="pending", attempt=0)
+    )
 
 
 def close(

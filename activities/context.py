@@ -1,0 +1,153 @@
+"""What a model is shown: the prompt in effect, the history that counts, and the open todos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.compaction import due
+from agent.conversation import ToolCall, Turn
+from agent.prompts import TodoItem, has_todo_result, system_prompt, todo_reminder
+from agent.routes import Route, resolve
+from agent.tokens import context_size, context_window, estimate_turns
+from agent.tools.specs import ToolSpec, offered
+from domain.canonical import canonical, sha256
+from domain.project_file import AgentSpec, ProjectFile
+from settings.config import Config
+from storage import messages, projects, prompt_edits, sessions, todos
+from storage.blobs import BlobFolder
+from storage.engine import Db
+from storage.tables import Message, SessionRow
+
+ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant", "tool": "tool"}
+SUMMARY = "summary"
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that one model call needs."""
+
+    session: SessionRow
+    project_file: ProjectFile
+    spec: AgentSpec
+    route: Route
+    turns: list[Turn]
+    tools: list[ToolSpec]
+    message_ids: list[str]
+    system_hash: str
+    tokens: int
+    window: int
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the upper mark is reached."""
+        reserved = self.spec.max_output_tokens
+        return due(
+            self.tokens, upper=self.spec.compaction.upper, window=self.window, reserved=reserved
+        )
+
+    def descriptor(self) -> dict[str, object]:
+        """The request by reference: a growing conversation is never stored again."""
+        return {
+            "request_version": 2,
+            "kind": "root-agent",
+            "rendered": False,
+            "message_ids": [self.message_ids[0], self.message_ids[-1]] if self.message_ids else [],
+            "message_count": len(self.message_ids),
+            "messages_hash": sha256(canonical(self.message_ids)),
+            "system_hash": self.system_hash,
+            "provider": self.route.provider,
+            "model": self.route.model,
+        }
+
+
+def build(
+    db: Db,
+    blobs: BlobFolder,
+    config: Config,
+    session_id: str,
+    *,
+    agent_path: str = "primary",
+    invocation_id: str | None = None,
+) -> Context:
+    """The context of an agent as it is now."""
+    session = sessions.get(db, session_id)
+    project_file = projects.file_by_hash(db, session.dsl_hash)
+    spec = project_file.agent(agent_path)
+    root = agent_path == "primary"
+    route = resolve(config, spec.model, session.model_override if root else None)
+    project = projects.get(db, session.created_by, session.project_id)
+    tools = offered(
+        spec.tools,
+        root=root,
+        has_subagents=bool(spec.subagents),
+        bound_issue=session.bound_issue is not None,
+    )
+    prompt = system_prompt(
+        prompt_edits.text_of(blobs, session, agent_path) or spec.system_prompt,
+        project=Path(project.path),
+        working_directory=Path(session.working_directory),
+        tools=tools,
+        subagents={name: one.description or "" for name, one in spec.subagents.items()},
+    )
+    rows = messages.history(db, session_id, agent_path=agent_path, invocation_id=invocation_id)
+    turns = [Turn("system", prompt), *(as_turn(row) for row in in_order(rows))]
+    reminder = _reminder(db, session, turns) if root else None
+    if reminder is not None:
+        turns.append(reminder)
+    window = context_window(route, config)
+    return Context(
+        session=session,
+        project_file=project_file,
+        spec=spec,
+        route=route,
+        turns=turns,
+        tools=tools,
+        message_ids=[row.id for row in rows],
+        system_hash=sha256(prompt.encode("utf-8", "surrogatepass")),
+        tokens=_size(rows, turns),
+        window=window,
+    )
+
+
+def in_order(rows: list[Message]) -> list[Message]:
+    """Summaries stand where what they sum up stood: before everything that is left."""
+    summaries = [row for row in rows if row.meta.get("kind") == SUMMARY]
+    return summaries + [row for row in rows if row.meta.get("kind") != SUMMARY]
+
+
+def as_turn(message: Message) -> Turn:
+    """A stored message in no provider's dialect."""
+    calls = tuple(
+        ToolCall(one["id"], one["name"], one.get("arguments") or {})
+        for one in message.tool_calls or ()
+    )
+    return Turn(
+        ROLES.get(message.role, "system"),  # type: ignore[arg-type]
+        message.content,
+        tool_calls=calls,
+        tool_call_id=message.tool_call_id,
+        tool_name=message.tool_name,
+    )
+
+
+def _size(rows: list[Message], turns: list[Turn]) -> int:
+    """What the last answer reported plus an estimate of what came after it."""
+    reported: int | None = None
+    tail: list[Message] = []
+    for row in reversed(rows):
+        if row.role in ("primary", "subagent") and row.tokens and not row.meta.get("partial"):
+            reported = row.tokens
+            break
+        tail.append(row)
+    whole = estimate_turns(turns)
+    if reported is None or any(row.meta.get("kind") == SUMMARY for row in tail):
+        return whole
+    return max(context_size(reported, [as_turn(row) for row in tail]), whole // 2)
+
+
+def _reminder(db: Db, session: SessionRow, turns: list[Turn]) -> Turn | None:
+    if session.bound_issue is None or has_todo_result(turns):
+        return None
+    open_todos = todos.open_todos(db, session.bound_issue)
+    return todo_reminder([TodoItem(one.text, one.status) for one in open_todos])

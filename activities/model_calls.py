@@ -1,0 +1,314 @@
+"""One model call: streams while it runs, and ends in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.context import Context, build
+from activities.heartbeats import beating
+from activities.pending import as_pending, subagents_of
+from activities.refusals import answering
+from activities.sessions import CRASHED, CRASHED_WORDS
+from activities.stream import DeltaStream
+from agent.conversation import ModelAnswer
+from agent.errors import UNREACHABLE, ContextOverflow, PassingProviderError, PermanentProviderError
+from agent.providers import complete
+from domain.events import SessionCrashRecovered
+from domain.ids import new_id
+from domain.steps import ModelResult, ModelStep
+from settings.config import Config
+from storage import (
+    blobs,
+    calls,
+    events,
+    frames,
+    messages,
+    projects,
+    runs,
+    sessions,
+    supersessions,
+    tool_calls,
+)
+from storage.engine import Db
+from storage.message_views import message_json
+from storage.opening import OpenStore
+from storage.tables import Call, ToolCallRow
+
+PROVIDER_ATTEMPTS = 8
+
+
+class ModelActivities:
+    """Calls to models."""
+
+    def __init__(self, store: OpenStore, config: Callable[[], Config]) -> None:
+        self.store = store
+        self.config = config
+
+    @activity.defn(name="call_model")
+    @answering
+    async def call_model(self, step: ModelStep) -> ModelResult:
+        """One model call. Safe to repeat: its rows are keyed by the call's id."""
+        known = await self.store.aread(lambda db: _known(db, step))
+        if known is not None:
+            return known
+        if activity.info().attempt > 1:
+            await self._after_a_crash(step)
+        message_id = new_id()
+        context = await self.store.awrite(lambda db: self._begin(db, step, message_id))
+        if context.too_long and not step.after_compaction:
+            return ModelResult(must_compact=True)
+        stream = DeltaStream(
+            self.store,
+            session_id=step.session_id,
+            run_id=step.run_id,
+            message_id=message_id,
+            agent_path=step.agent_path,
+        )
+        try:
+            async with beating():
+                answer = await complete(
+                    context.route,
+                    context.turns,
+                    context.tools,
+                    on_text=stream.add,
+                    max_output_tokens=context.spec.max_output_tokens,
+                )
+        except ContextOverflow as error:
+            await self._fail(step, stream, message_id, error.code, error.message)
+            return ModelResult(overflow=True)
+        except (PermanentProviderError, PassingProviderError) as error:
+            await self._fail(step, stream, message_id, error.code, error.message)
+            raise _as_failure(error) from error
+        except asyncio.CancelledError:
+            await asyncio.shield(self._stopped(step, stream, message_id))
+            raise
+        await stream.close()
+        return await self.store.awrite(
+            lambda db: self._commit(db, step, message_id, context, answer)
+        )
+
+    def _begin(self, db: Db, step: ModelStep, message_id: str) -> Context:
+        context = build(
+            db,
+            self.store.blobs,
+            self.config(),
+            step.session_id,
+            agent_path=step.agent_path,
+            invocation_id=step.invocation_id,
+        )
+        if context.too_long and not step.after_compaction:
+            return context
+        descriptor = self.store.blobs.put_json(context.descriptor())
+        calls.begin(
+            db,
+            Call(
+                id=step.call_id,
+                session_id=step.session_id,
+                run_id=step.run_id,
+                step=step.step,
+                attempt=activity.info().attempt,
+                agent_path=step.agent_path,
+                type="root-agent" if step.invocation_id is None else "subagent",
+                request_ref=blobs.commit(db, descriptor),
+                model=context.route.model,
+                provider=context.route.provider,
+                message_id=message_id,
+            ),
+        )
+        return context
+
+    async def _after_a_crash(self, step: ModelStep) -> None:
+        """Did the attempt before this one die with its worker? Keep its words, and say so."""
+
+        def recover(db: Db) -> str | None:
+            before = calls.find(db, step.call_id)
+            if before is None or before.status != "started":
+                return None
+            session = sessions.get(db, step.session_id)
+            policy = projects.file_by_hash(db, session.dsl_hash).on_crash
+            recovered = SessionCrashRecovered(
+                session_id=step.session_id, failed_run_id=step.run_id, policy=policy
+            )
+            events.append(db, step.session_id, recovered, run_id=step.run_id)
+            _set_aside(db, step, before.message_id or "", before.id)
+            calls.fail(db, before.id, {"code": CRASHED, "message": CRASHED_WORDS})
+            return policy
+
+        if await self.store.awrite(recover) == "fail":
+            raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
+
+    async def _fail(
+        self, step: ModelStep, stream: DeltaStream, message_id: str, code: str, words: str
+    ) -> None:
+        await stream.close()
+
+        def fail(db: Db) -> None:
+            calls.fail(db, step.call_id, {"code": code, "message": words})
+            _set_aside(db, step, message_id, step.call_id, text=stream.text)
+
+        await self.store.awrite(fail)
+
+    async def _stopped(self, step: ModelStep, stream: DeltaStream, message_id: str) -> None:
+        """Keep the last words: for good when the run was cancelled, aside when it goes on."""
+        details = activity.cancellation_details()
+        if details is not None and details.cancel_requested:
+            await self._keep_partial(step, stream, message_id)
+        elif details is not None and details.worker_shutdown:
+            await self._fail(step, stream, message_id, "worker_shutdown", "The worker stopped.")
+
+    async def _keep_partial(self, step: ModelStep, stream: DeltaStream, message_id: str) -> None:
+        await stream.close()
+
+        def keep(db: Db) -> None:
+            calls.fail(db, step.call_id, {"code": "cancelled", "message": "cancelled"})
+            if stream.text:
+                message = messages.append(
+                    db,
+                    step.session_id,
+                    id=message_id,
+                    run_id=step.run_id,
+                    role=_role(step),
+                    agent_path=step.agent_path,
+                    invocation_id=step.invocation_id,
+                    content=stream.text,
+                    meta={"partial": True, "cancelled": True},
+                )
+                shown = {"message": message_json(message, [])}
+                frames.append(db, step.session_id, ("message", shown))
+
+        await self.store.awrite(keep)
+
+    def _commit(
+        self, db: Db, step: ModelStep, message_id: str, context: Context, answer: ModelAnswer
+    ) -> ModelResult:
+        known = _known(db, step)
+        if known is not None:
+            return known
+        usage = answer.usage
+        asked = [
+            {"id": one.id, "name": one.name, "arguments": one.arguments}
+            for one in answer.tool_calls
+        ]
+        message = messages.append(
+            db,
+            step.session_id,
+            id=message_id,
+            run_id=step.run_id,
+            role=_role(step),
+            agent_path=step.agent_path,
+            invocation_id=step.invocation_id,
+            content=answer.text,
+            tool_calls=asked or None,
+            model=f"{answer.provider}:{answer.model}",
+            tokens=usage.input_tokens + usage.output_tokens,
+            meta={"finish_reason": answer.finish_reason} if answer.finish_reason else {},
+        )
+        frames.append(db, step.session_id, ("message", {"message": message_json(message, [])}))
+        rows = [
+            ToolCallRow(
+                id=new_id(),
+                run_id=step.run_id,
+                session_id=step.session_id,
+                caller=step.agent_path,
+                provider_call_id=one.id,
+                message_id=message_id,
+                position=position,
+                tool_name=one.name,
+                input=_input(one.arguments, one.invalid_arguments),
+            )
+            for position, one in enumerate(answer.tool_calls)
+        ]
+        tool_calls.add(db, rows)
+        calls.finish(db, step.call_id, _bill(answer), message_id=message_id)
+        if step.invocation_id is None and not rows:
+            runs.answer(db, step.run_id, message_id)
+        subagents = subagents_of(context.project_file, step.agent_path)
+        return ModelResult(
+            pending=[as_pending(row, subagents) for row in rows],
+            budget_reached=self._budget(db, step, context),
+        )
+
+    def _budget(self, db: Db, step: ModelStep, context: Context) -> str | None:
+        limits, own = self.config().limits, context.project_file.limits
+        session = sessions.get(db, step.session_id)
+        spent = (session.estimated_cost_usd or 0.0) + (session.actual_cost_usd or 0.0)
+        session_limit = own.max_cost_usd or limits.max_cost_usd
+        if session_limit is not None and spent >= session_limit:
+            return "budget_reached"
+        run_limit = own.max_cost_usd_per_run or limits.max_run_cost_usd
+        if run_limit is not None and calls.cost_of_run(db, step.run_id) >= run_limit:
+            return "budget_reached"
+        return None
+
+
+def _known(db: Db, step: ModelStep) -> ModelResult | None:
+    """The answer of an earlier attempt that was stored but not reported."""
+    call = calls.find(db, step.call_id)
+    if call is None or call.status != "done" or call.message_id is None:
+        return None
+    session = sessions.get(db, step.session_id)
+    subagents = subagents_of(projects.file_by_hash(db, session.dsl_hash), step.agent_path)
+    rows = tool_calls.open_of_message(db, call.message_id)
+    return ModelResult(pending=[as_pending(row, subagents) for row in rows])
+
+
+def _set_aside(
+    db: Db, step: ModelStep, message_id: str, call_id: str, text: str | None = None
+) -> None:
+    """Keep the words of an attempt that is tried again; they no longer count."""
+    words = calls.streamed_text(db, step.session_id, message_id) if text is None else text
+    if not words:
+        return
+    messages.append(
+        db,
+        step.session_id,
+        id=message_id,
+        run_id=step.run_id,
+        role=_role(step),
+        agent_path=step.agent_path,
+        invocation_id=step.invocation_id,
+        content=words,
+        meta={"partial": True, "interrupted": True},
+    )
+    supersessions.supersede(db, step.session_id, [message_id], "retry", f"{call_id}:{message_id}")
+
+
+def _role(step: ModelStep) -> str:
+    return "primary" if step.invocation_id is None else "subagent"
+
+
+def _input(arguments: dict[str, object], invalid: str | None) -> dict[str, object]:
+    return arguments if invalid is None else {**arguments, "invalid_arguments": invalid}
+
+
+def _bill(answer: ModelAnswer) -> calls.Bill:
+    usage = answer.usage
+    return calls.Bill(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cost_usd=None if answer.cost_usd is None else float(answer.cost_usd),
+        cost_status=answer.cost_status,
+        cost_source=answer.cost_source,
+    )
+
+
+def _as_failure(error: PermanentProviderError | PassingProviderError) -> ApplicationError:
+    if isinstance(error, PermanentProviderError):
+        return ApplicationError(error.message, type="provider_refused", non_retryable=True)
+    last = activity.info().attempt >= PROVIDER_ATTEMPTS
+    wait = error.retry_after_s
+    return ApplicationError(
+        UNREACHABLE,
+        {"code": error.code, "message": error.message},
+        type="provider_unreachable",
+        non_retryable=last,
+        next_retry_delay=timedelta(seconds=min(wait, 60)) if wait else None,
+    )

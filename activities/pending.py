@@ -1,0 +1,56 @@
+"""What a run still has to do, read from the database: for a loop that must begin anew."""
+
+from __future__ import annotations
+
+from agent.tools.specs import BY_NAME
+from agent.tools.summaries import summary
+from domain.project_file import ProjectFile
+from domain.steps import PendingCall
+from storage import messages, tool_calls
+from storage.engine import Db
+from storage.tables import Run, SessionRow, ToolCallRow
+
+# These look at the world and leave it as it is, so neighbours may run at once.
+TOGETHER = frozenset({"read_file", "list_files", "grep", "session_search", "subagent"})
+
+
+def as_pending(call: ToolCallRow, subagents: frozenset[str]) -> PendingCall:
+    """A stored call as the loop sees it."""
+    name = call.input.get("name") if call.tool_name == "subagent" else None
+    return PendingCall(
+        id=call.id,
+        name=call.tool_name if call.tool_name in BY_NAME else "unknown",
+        summary=summary(call.tool_name, call.input),
+        alone=call.tool_name not in TOGETHER,
+        subagent=name if isinstance(name, str) and name in subagents else None,
+    )
+
+
+def subagents_of(project_file: ProjectFile, agent_path: str) -> frozenset[str]:
+    """The subagents that this agent may call."""
+    return frozenset(project_file.agent(agent_path).subagents)
+
+
+def pending_calls(
+    db: Db,
+    session: SessionRow,
+    run: Run | None,
+    project_file: ProjectFile,
+    *,
+    agent_path: str = "primary",
+    invocation_id: str | None = None,
+) -> tuple[list[PendingCall], bool]:
+    """The open calls of the last answer, and whether that answer was the last one of the run."""
+    if run is None:
+        return [], False
+    seen = messages.history(db, session.id, agent_path=agent_path, invocation_id=invocation_id)
+    own = [message for message in seen if message.run_id == run.id]
+    answers = [message for message in own if message.role in ("primary", "subagent")]
+    if not answers:
+        return [], False
+    last = answers[-1]
+    open_calls = tool_calls.open_of_message(db, last.id)
+    subagents = subagents_of(project_file, agent_path)
+    later = any(message.seq > last.seq for message in own)
+    answered = not last.tool_calls and not later
+    return [as_pending(call, subagents) for call in open_calls], answered

@@ -1,0 +1,316 @@
+"""Short steps of a session: load, admit, finish, end. Each is one transaction, safe to repeat."""
+
+from __future__ import annotations
+
+from storage.titles import auto_title
+from temporalio import activity
+
+from activities.pending import pending_calls
+from activities.refusals import answering
+from domain.clock import now_ms
+from domain.errors import Conflict
+from domain.events import (
+    AttentionRequired,
+    CommandRefused,
+    SessionCrashRecovered,
+    SessionEnded,
+    SessionFailed,
+)
+from domain.lifecycle import Action, State
+from domain.project_file import ProjectFile
+from domain.steps import (
+    AdmitStep,
+    AdmittedRun,
+    CloseToolStep,
+    EndStep,
+    Finished,
+    FinishStep,
+    Loaded,
+    LoadStep,
+    QueueStep,
+    RecoverStep,
+    RefusalStep,
+)
+from storage import admission, events, heads, inbox, messages, projects, runs, sessions, tool_calls
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.tables import Run, SessionRow
+
+CRASHED = "daemon_crash_during_run"
+CRASHED_WORDS = "Previous run was interrupted by a daemon restart."
+
+
+class SessionActivities:
+    """The steps that move a session."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self.store = store
+
+    @activity.defn(name="load_session")
+    @answering
+    async def load_session(self, step: LoadStep) -> Loaded:
+        """The session as the database has it; reads only."""
+        return await self.store.aread(lambda db: _load(db, step.session_id))
+
+    @activity.defn(name="admit_message")
+    @answering
+    async def admit_message(self, step: AdmitStep) -> AdmittedRun:
+        """Run or queue a message. Safe to repeat: the run id is the step's own."""
+        return await self.store.awrite(lambda db: _admit(db, step))
+
+    @activity.defn(name="start_queued")
+    @answering
+    async def start_queued(self, step: QueueStep) -> str:
+        """Start what is queued; a repeat finds it running."""
+        return await self.store.awrite(lambda db: _start_queued(db, step))
+
+    @activity.defn(name="discard_queued")
+    @answering
+    async def discard_queued(self, step: QueueStep) -> bool:
+        """Discard what is queued; a repeat finds the session idle."""
+        return await self.store.awrite(lambda db: _discard(db, step))
+
+    @activity.defn(name="finish_run")
+    @answering
+    async def finish_run(self, step: FinishStep) -> Finished:
+        """End a run and write its head; the first end wins."""
+        return await self.store.awrite(lambda db: _finish(db, self.store, step))
+
+    @activity.defn(name="recover_run")
+    @answering
+    async def recover_run(self, step: RecoverStep) -> Finished:
+        """A run whose workflow was lost: go on, or give it up, as the project says."""
+        return await self.store.awrite(lambda db: _recover(db, self.store, step))
+
+    @activity.defn(name="end_session")
+    @answering
+    async def end_session(self, step: EndStep) -> bool:
+        """End the session for good; a repeat finds it ended."""
+        return await self.store.awrite(lambda db: _end(db, step))
+
+    @activity.defn(name="fail_session")
+    @answering
+    async def fail_session(self, step: EndStep) -> bool:
+        """The session cannot go on; its failure is kept."""
+        return await self.store.awrite(lambda db: _fail(db, step))
+
+    @activity.defn(name="reopen_session")
+    @answering
+    async def reopen_session(self, step: EndStep) -> bool:
+        """Open a cleanly ended session again."""
+        return await self.store.awrite(lambda db: _reopen(db, step))
+
+    @activity.defn(name="record_refusal")
+    @answering
+    async def record_refusal(self, step: RefusalStep) -> bool:
+        """A signal was refused: say so in the audit log."""
+        event = CommandRefused(session_id=step.session_id, command=step.command, reason=step.reason)
+        await self.store.awrite(lambda db: events.append(db, step.session_id, event))
+        return True
+
+    @activity.defn(name="close_tool_call")
+    @answering
+    async def close_tool_call(self, step: CloseToolStep) -> bool:
+        """Give a call that the loop understood its result; a repeat changes nothing."""
+
+        def close(db: Db) -> bool:
+            call = tool_calls.find(db, step.tool_call_id)
+            assert call is not None, "a tool call is stored before it is closed"
+            asked = messages.find(db, call.message_id) if call.message_id else None
+            closed = tool_calls.close(
+                db,
+                call,
+                text=step.text,
+                output={"result": step.text},
+                failed=step.failed,
+                invocation_id=asked.invocation_id if asked is not None else None,
+            )
+            return closed is not None
+
+        return await self.store.awrite(close)
+
+
+def max_steps(project_file: ProjectFile) -> int:
+    """The steps that a run of the root agent may take."""
+    limit = project_file.limits.max_steps
+    own = project_file.primary.max_steps
+    return own if limit is None else min(own, limit)
+
+
+def _load(db: Db, session_id: str) -> Loaded:
+    session = sessions.get(db, session_id)
+    project_file = projects.file_by_hash(db, session.dsl_hash)
+    run = runs.find(db, session.active_run) if session.active_run else None
+    pending, answered = pending_calls(db, session, run, project_file)
+    return Loaded(
+        state=session.state,
+        project_id=session.project_id,
+        operator=session.created_by,
+        title=session.title or "",
+        checkpoint_id=session.current_checkpoint,
+        run_id=session.active_run,
+        steps=run.steps if run is not None else 0,
+        max_steps=max_steps(project_file),
+        pending=pending,
+        answered=answered,
+        on_crash=project_file.on_crash,
+    )
+
+
+def _admit(db: Db, step: AdmitStep) -> AdmittedRun:
+    if step.content is not None:
+        known = messages.find(db, step.message_id) or inbox.find(db, step.message_id)
+        if known is None:
+            inbox.stage(
+                db,
+                message_id=step.message_id,
+                session_id=step.session_id,
+                content=step.content,
+                model_override=None,
+            )
+    admitted = admission.admit(
+        db,
+        step.session_id,
+        message_id=step.message_id,
+        run_id=step.run_id,
+        user_id=step.user_id,
+    )
+    session = sessions.get(db, step.session_id)
+    return AdmittedRun(
+        state=admitted.state.value,
+        run_id=admitted.run_id,
+        message_id=admitted.message_id,
+        max_steps=max_steps(projects.file_by_hash(db, session.dsl_hash)),
+    )
+
+
+def _start_queued(db: Db, step: QueueStep) -> str:
+    session = sessions.lock(db, step.session_id)
+    if session.state == State.RUNNING and session.active_run is not None:
+        return session.active_run
+    return admission.start_queued(db, step.session_id, step.user_id)
+
+
+def _discard(db: Db, step: QueueStep) -> bool:
+    if sessions.lock(db, step.session_id).state == State.IDLE:
+        return False
+    admission.discard(db, step.session_id, step.user_id)
+    return True
+
+
+def _finish(db: Db, store: OpenStore, step: FinishStep) -> Finished:
+    error = None
+    if step.error_code is not None:
+        error = {"code": step.error_code, "message": step.error_message or step.error_code}
+    if step.state != "done":
+        tool_calls.abandon(db, step.run_id, "interrupted; unknown whether it took effect")
+    won = runs.finish(
+        db,
+        step.run_id,
+        trigger=step.trigger,
+        state=step.state,
+        error=error,
+        finish_reason=step.finish_reason or step.state,
+        user_id=step.user_id,
+    )
+    if won:
+        heads.create(db, store.blobs, step.session_id, run_id=step.run_id)
+        auto_title(db, step.session_id)
+        _say_failure(db, step)
+    session = sessions.get(db, step.session_id)
+    run = runs.get(db, step.run_id)
+    return Finished(state=session.state, run_state=run.state, title=session.title or "")
+
+
+def _say_failure(db: Db, step: FinishStep) -> None:
+    if step.state == "failed":
+        attention = AttentionRequired(
+            session_id=step.session_id,
+            attention_kind="run_failed",
+            summary=step.error_message or "The run failed.",
+            run_id=step.run_id,
+        )
+        events.append(db, step.session_id, attention, run_id=step.run_id)
+
+
+def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
+    recovered = SessionCrashRecovered(
+        session_id=step.session_id, failed_run_id=step.run_id, policy=step.policy
+    )
+    events.append(db, step.session_id, recovered, run_id=step.run_id)
+    if step.policy == "fail":
+        finish = FinishStep(
+            session_id=step.session_id,
+            run_id=step.run_id,
+            state="failed",
+            trigger="crash_recovery",
+            error_code=CRASHED,
+            error_message=CRASHED_WORDS,
+        )
+        return _finish(db, store, finish)
+    session = sessions.get(db, step.session_id)
+    return Finished(state=session.state, run_state="running", title=session.title or "")
+
+
+def _close_active_run(db: Db, session: SessionRow, user_id: str, why: str) -> Run | None:
+    if session.active_run is None:
+        return None
+    tool_calls.abandon(db, session.active_run, "interrupted; unknown whether it took effect")
+    runs.close(db, session.active_run, state="cancelled", finish_reason=why, user_id=user_id)
+    return runs.find(db, session.active_run)
+
+
+def _end(db: Db, step: EndStep) -> bool:
+    session = sessions.lock(db, step.session_id)
+    if session.state == State.ENDED:
+        return False
+    _close_active_run(db, session, step.user_id, "session_ended")
+    at = now_ms()
+    ended = SessionEnded(
+        session_id=session.id,
+        user_id=step.user_id,
+        run_count=session.run_count,
+        duration=at - session.created_at,
+        reason=step.reason,
+    )
+    events.append(db, session.id, ended, row=("session", session.id))
+    sessions.move(
+        db,
+        session.id,
+        Action.END,
+        "end",
+        ended_at=at,
+        end_reason="failed" if session.state == State.FAILED else step.reason,
+        active_run=None,
+        current_checkpoint=None,
+    )
+    return True
+
+
+def _fail(db: Db, step: EndStep) -> bool:
+    session = sessions.lock(db, step.session_id)
+    if session.state in (State.FAILED, State.ENDED):
+        return False
+    failure = {"code": step.error_code, "message": step.error_message}
+    _close_active_run(db, session, step.user_id, "session_failed")
+    events.append(db, session.id, SessionFailed(session_id=session.id, error=failure))
+    sessions.move(
+        db,
+        session.id,
+        Action.FAIL,
+        "failure",
+        failure=failure,
+        active_run=None,
+        current_checkpoint=None,
+    )
+    return True
+
+
+def _reopen(db: Db, step: EndStep) -> bool:
+    session = sessions.lock(db, step.session_id)
+    if session.state == State.IDLE:
+        return False
+    if session.failure is not None or session.end_reason == "failed":
+        raise Conflict("only a session that ended cleanly can be reopened")
+    sessions.move(db, session.id, Action.REOPEN, "reopen", ended_at=None, end_reason=None)
+    return True

@@ -1,0 +1,192 @@
+"""Git in a folder of our own: it never reads or writes the user's repository, index or config."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+COMMAND_TIMEOUT_S = 60.0
+LIST_TIMEOUT_S = 20.0
+WHO = "holdfast"
+ADDRESS = "holdfast@localhost"
+# The same files give the same snapshot id, whenever they are saved.
+WHEN = "1000000000 +0000"
+
+# One meaning for bytes everywhere: no line-ending changes, no filters, no keywords.
+ATTRIBUTES = "* -text -ident -filter !eol !working-tree-encoding\n"
+CONFIG = """\
+[core]
+\trepositoryformatversion = 0
+\tbare = false
+\tfileMode = true
+\tsymlinks = true
+\tautocrlf = false
+\tsafecrlf = false
+\tcompression = 1
+\thooksPath = /dev/null
+\tattributesFile = /dev/null
+\texcludesFile = /dev/null
+\tfsmonitor = false
+\tquotePath = false
+\tlogAllRefUpdates = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+"""
+
+
+class GitTrouble(Exception):
+    """Git said no, or took too long."""
+
+
+class TooMany(Exception):
+    """More paths than the limit, or too many to be listed in time."""
+
+
+class ShadowGit:
+    """The git folder behind the snapshots of one working directory."""
+
+    def __init__(self, root: Path, work_tree: Path, *, hidden: Sequence[Path] = ()) -> None:
+        self.work_tree = work_tree
+        self.folder = root / hashlib.sha256(os.fsencode(work_tree)).hexdigest()[:24]
+        self._hidden = hidden
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder against other sessions in the same working directory."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.open(self.folder / "holdfast.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._prepare()
+            yield
+        finally:
+            os.close(file)
+
+    def run(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        index: str = "index",
+        accepted: Sequence[int] = (0,),
+    ) -> bytes:
+        """One git command; its output, or GitTrouble with what it said."""
+        try:
+            done = subprocess.run(
+                ["git", *arguments],
+                input=stdin,
+                capture_output=True,
+                env=self._environment(index),
+                cwd=self.work_tree,
+                timeout=COMMAND_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise GitTrouble(f"git {arguments[0]} took longer than a minute") from error
+        except OSError as error:
+            raise GitTrouble(f"git could not be started: {error.strerror}") from error
+        if done.returncode not in accepted:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise GitTrouble(f"git {arguments[0]}: {said[-500:]}")
+        return done.stdout
+
+    def listed(self, *arguments: str, count_max: int) -> list[bytes]:
+        """NUL-separated paths of one git command; TooMany as soon as the limit is passed."""
+        try:
+            process = subprocess.Popen(
+                ["git", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=self._environment("index"),
+                cwd=self.work_tree,
+            )
+        except OSError as error:
+            raise GitTrouble(f"git could not be started: {error.strerror}") from error
+        # The pipe ends when git does, so a deadline on git is one on the reading too.
+        deadline = threading.Timer(LIST_TIMEOUT_S, process.kill)
+        deadline.start()
+        try:
+            return _read_paths(process, count_max)
+        finally:
+            deadline.cancel()
+            process.kill()
+            process.wait()
+
+    def _prepare(self) -> None:
+        """The few files that make a folder a repository; written again, so nobody can bend them."""
+        for name in ("objects", "refs", "info"):
+            (self.folder / name).mkdir(exist_ok=True, mode=0o700)
+        for lock in ("index.lock", "restore.lock"):
+            # Left by a git that was killed: we hold the folder's lock, so nobody uses it.
+            (self.folder / lock).unlink(missing_ok=True)
+        for name, text in (
+            ("HEAD", "ref: refs/heads/none\n"),
+            ("config", CONFIG),
+            ("info/attributes", ATTRIBUTES),
+            ("info/exclude", self._excluded()),
+        ):
+            path = self.folder / name
+            if not path.exists() or path.read_text(encoding="utf-8", errors="replace") != text:
+                path.write_text(text, encoding="utf-8", errors="replace")
+
+    def _excluded(self) -> str:
+        """What the user's repository excludes on this machine, and our own home."""
+        lines = []
+        for hidden in self._hidden:
+            if hidden != self.work_tree and hidden.is_relative_to(self.work_tree):
+                lines.append(f"/{hidden.relative_to(self.work_tree)}/")
+        local = self.work_tree / ".git" / "info" / "exclude"
+        try:
+            lines.append(local.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            pass  # not a repository, or one without local excludes
+        return "\n".join(lines) + "\n"
+
+    def _environment(self, index: str) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        return {
+            **kept,
+            "LC_ALL": "C",
+            "HOME": str(self.folder),
+            "XDG_CONFIG_HOME": str(self.folder),
+            "GIT_DIR": str(self.folder),
+            "GIT_WORK_TREE": str(self.work_tree),
+            "GIT_INDEX_FILE": str(self.folder / index),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_LITERAL_PATHSPECS": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_AUTHOR_NAME": WHO,
+            "GIT_AUTHOR_EMAIL": ADDRESS,
+            "GIT_AUTHOR_DATE": WHEN,
+            "GIT_COMMITTER_NAME": WHO,
+            "GIT_COMMITTER_EMAIL": ADDRESS,
+            "GIT_COMMITTER_DATE": WHEN,
+        }
+
+
+def _read_paths(process: subprocess.Popen[bytes], count_max: int) -> list[bytes]:
+    assert process.stdout is not None, "the pipe was asked for"
+    rest, paths = b"", []
+    with process.stdout as output:
+        while chunk := os.read(output.fileno(), 1 << 16):
+            *whole, rest = (rest + chunk).split(b"\0")
+            paths += whole
+            if len(paths) > count_max:
+                raise TooMany
+    code = process.wait()
+    if code < 0:
+        raise TooMany
+    if code != 0:
+        raise GitTrouble("git could not list the files")
+    return paths

@@ -1,0 +1,63 @@
+"""Deltas on their way into the output channel: the first at once, then a batch every 40 ms."""
+
+from __future__ import annotations
+
+import asyncio
+
+from storage import frames
+from storage.opening import OpenStore
+
+FLUSH_S = 0.04
+
+
+class DeltaStream:
+    """Collects a model's text and writes it as frames while the model goes on."""
+
+    def __init__(
+        self, store: OpenStore, *, session_id: str, run_id: str, message_id: str, agent_path: str
+    ) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._about = {"run_id": run_id, "message_id": message_id, "agent_path": agent_path}
+        self._waiting: list[str] = []
+        self._all: list[str] = []
+        self._more = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything that came so far."""
+        return "".join(self._all)
+
+    def add(self, text: str) -> None:
+        """Take one piece of text; never waits."""
+        if not text:
+            return
+        self._all.append(text)
+        self._waiting.append(text)
+        self._more.set()
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def close(self) -> None:
+        """Write what is left; shielded, so that a cancelled call keeps its last words."""
+        if self._writer is not None:
+            self._writer.cancel()
+            await asyncio.gather(self._writer, return_exceptions=True)
+            self._writer = None
+        await self._flush()
+
+    async def _write(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            await asyncio.shield(self._flush())
+            await asyncio.sleep(FLUSH_S)
+
+    async def _flush(self) -> None:
+        if not self._waiting:
+            return
+        text, self._waiting = "".join(self._waiting), []
+        payload = {**self._about, "text": text}
+        session_id = self._session_id
+        await self._store.awrite(lambda db: frames.append(db, session_id, ("delta", payload)))

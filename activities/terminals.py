@@ -1,0 +1,64 @@
+"""The worker's way to the terminal host, and what is kept of a terminal when it closes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from storage import blobs, ptys
+from storage.opening import OpenStore
+from terminal.client import TerminalClient
+from terminal.transcript import count_lines, read_raw, read_timed
+
+TRANSCRIPT_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Terminals:
+    """One connection to this machine's host, opened when it is first needed."""
+
+    def __init__(self, store: OpenStore, socket_path: Path, state_dir: Path) -> None:
+        self.store = store
+        self._socket_path = socket_path
+        self._state_dir = state_dir
+        self._client: TerminalClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def client(self) -> TerminalClient:
+        """The connected client; starts a host if none answers."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await TerminalClient.connect(
+                    self._socket_path, state_dir=self._state_dir
+                )
+            return self._client
+
+    async def close(self) -> None:
+        """Let go of the host; what it runs goes on."""
+        if self._client is not None:
+            await self._client.close_connection()
+            self._client = None
+
+    async def store_closed(self, pty_id: str) -> bool:
+        """Keep the transcript of a terminal that is over. Safe to repeat."""
+        client = await self.client()
+        ended = await client.wait(pty_id)
+        path = await client.transcript(pty_id)
+        raw = await asyncio.to_thread(read_raw, path)
+        timed = await asyncio.to_thread(read_timed, path)
+        blob = await asyncio.to_thread(
+            self.store.blobs.put, timed[:TRANSCRIPT_BYTES_MAX], "application/json"
+        )
+        text = raw.decode("utf-8", "replace")
+
+        def close(db: blobs.Db) -> bool:
+            return ptys.closed(
+                db,
+                pty_id,
+                reason=ended.reason.value,
+                exit_code=ended.code,
+                transcript=blobs.commit(db, blob),
+                text=text,
+                line_count=count_lines(raw),
+            )
+
+        return await self.store.awrite(close)

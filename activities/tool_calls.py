@@ -1,0 +1,173 @@
+"""One tool call: checked, made, and closed with its result in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.heartbeats import beating
+from activities.refusals import answering
+from activities.sessions import CRASHED, CRASHED_WORDS
+from activities.shell import Shell
+from agent.conversation import INTERRUPTED, ToolCall
+from agent.tools.arguments import problem_with
+from agent.tools.files import run_file_tool
+from agent.tools.outcome import ToolOutcome
+from agent.tools.specs import BY_NAME, refusal_at_dispatch
+from domain.events import SessionCrashRecovered
+from domain.project_file import AgentSpec, ProjectFile
+from domain.steps import ToolResult, ToolStep
+from storage import blobs, events, messages, projects, sessions, tool_calls
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.tables import SessionRow, ToolCallRow
+from terminal.errors import TerminalError
+
+MODEL_BYTES_MAX = 32 * 1024
+FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "list_files", "grep"})
+
+
+@dataclass(frozen=True)
+class ToolRequest:
+    """A call with everything it runs in."""
+
+    call: ToolCallRow
+    session: SessionRow
+    project_file: ProjectFile
+    spec: AgentSpec
+    invocation_id: str | None
+    repeated: bool
+
+    @property
+    def root(self) -> bool:
+        """Whether the root agent asked."""
+        return self.call.caller == "primary"
+
+
+Runner = Callable[[ToolRequest], Awaitable[ToolOutcome]]
+
+
+class ToolActivities:
+    """Calls of tools. `more` adds tools that need other parts, by name."""
+
+    def __init__(self, store: OpenStore, shell: Shell, more: dict[str, Runner]) -> None:
+        self.store = store
+        self.shell = shell
+        self.runners: dict[str, Runner] = {**more, "shell": self._shell}
+        self.runners.update(dict.fromkeys(FILE_TOOLS, self._file))
+
+    @activity.defn(name="call_tool")
+    @answering
+    async def call_tool(self, step: ToolStep) -> ToolResult:
+        """One tool call. Safe to repeat: a closed one is not made again, a shell is attached to."""
+        request = await self.store.awrite(lambda db: _start(db, step))
+        if request.call.state not in tool_calls.OPEN:
+            return ToolResult(failed=request.call.state == "failed")
+        if request.repeated and request.project_file.on_crash == "fail":
+            raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
+        try:
+            async with beating():
+                outcome = await self._outcome(request)
+        except TerminalError as error:
+            await self.store.awrite(lambda db: tool_calls.release(db, request.call.id))
+            raise ApplicationError(str(error), type="terminal_unavailable") from error
+        return await self._close(request, outcome)
+
+    async def _outcome(self, request: ToolRequest) -> ToolOutcome:
+        call, spec = request.call, BY_NAME.get(request.call.tool_name)
+        refusal = refusal_at_dispatch(
+            call.tool_name,
+            request.spec.tools,
+            root=request.root,
+            has_subagents=bool(request.spec.subagents),
+            bound_issue=request.session.bound_issue is not None,
+        )
+        if refusal is not None or spec is None:
+            return ToolOutcome({"error": refusal or "no such tool"}, is_error=True)
+        invalid = call.input.get("invalid_arguments")
+        asked = ToolCall(call.provider_call_id, call.tool_name, call.input, invalid)
+        problem = problem_with(spec, asked)
+        if problem is not None:
+            return ToolOutcome({"error": problem}, is_error=True)
+        if request.repeated and not spec.repeat_safe:
+            return ToolOutcome({"error": INTERRUPTED}, is_error=True)
+        runner = self.runners.get(call.tool_name)
+        if runner is None:
+            words = f"{call.tool_name} cannot be used here: {call.input}"
+            return ToolOutcome({"error": words[:500]}, is_error=True)
+        return await runner(request)
+
+    async def _file(self, request: ToolRequest) -> ToolOutcome:
+        folder = Path(request.session.working_directory)
+        call = request.call
+        return await _in_thread(run_file_tool, call.tool_name, call.input, folder)
+
+    async def _shell(self, request: ToolRequest) -> ToolOutcome:
+        return await self.shell.run(request.call, request.session, request.spec)
+
+    async def _close(self, request: ToolRequest, outcome: ToolOutcome) -> ToolResult:
+        text, reference = outcome.text, None
+        blob = None
+        if len(text.encode("utf-8", "surrogatepass")) > MODEL_BYTES_MAX:
+            blob = self.store.blobs.put(text.encode("utf-8", "surrogatepass"), "text/plain")
+            text = _cut(text, blob.id)
+        output: Any = outcome.output if blob is None else {"cut": text}
+
+        def close(db: Db) -> ToolResult:
+            nonlocal reference
+            if blob is not None:
+                reference = blobs.commit(db, blob)
+            tool_calls.close(
+                db,
+                request.call,
+                text=text,
+                output=output,
+                failed=outcome.is_error,
+                output_ref=reference,
+                invocation_id=request.invocation_id,
+            )
+            return ToolResult(failed=outcome.is_error)
+
+        return await self.store.awrite(close)
+
+
+def _start(db: Db, step: ToolStep) -> ToolRequest:
+    call = tool_calls.start(db, step.tool_call_id)
+    session = sessions.get(db, step.session_id)
+    project_file = projects.file_by_hash(db, session.dsl_hash)
+    asked = messages.find(db, call.message_id) if call.message_id else None
+    repeated = call.state == "running"
+    if repeated:
+        recovered = SessionCrashRecovered(
+            session_id=session.id, failed_run_id=step.run_id, policy=project_file.on_crash
+        )
+        events.append(db, session.id, recovered, run_id=step.run_id)
+    return ToolRequest(
+        call=call,
+        session=session,
+        project_file=project_file,
+        spec=project_file.agent(call.caller),
+        invocation_id=asked.invocation_id if asked is not None else None,
+        repeated=repeated,
+    )
+
+
+def _cut(text: str, blob_id: str) -> str:
+    raw = text.encode("utf-8", "surrogatepass")
+    kept = raw[:MODEL_BYTES_MAX].decode("utf-8", "ignore")
+    return f"{kept}\n[cut: {len(raw)} bytes in all, kept whole as blob {blob_id}]"
+
+
+async def _in_thread(
+    tool: Callable[[str, dict[str, Any], Path], ToolOutcome],
+    name: str,
+    arguments: dict[str, Any],
+    folder: Path,
+) -> ToolOutcome:
+    return await asyncio.to_thread(tool, name, arguments, folder)
