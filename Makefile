@@ -46,6 +46,7 @@ torture: install system-packages
 docs: install
 	$(BIN)/python -m scripts.lifecycle_page
 	$(BIN)/python -m scripts.coverage_page
+	$(BIN)/python -m scripts.cli_page
 
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal \

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 
 from settings.environment import Settings, SettingsError
 
 EXIT_MISCONFIGURED = 78  # the supervisor does not restart after this one
+TERMINAL_LOOK_S = 2.0
 
 
-def run_part(name: str) -> int:
+def run_part(name: str, *, with_terminal_host: bool = False) -> int:
     """Run the part until it ends; trouble that no restart can mend has its own exit code."""
     try:
-        RUNNERS[name](Settings.load())
+        settings = Settings.load()
+        settings.make_home()
+        if with_terminal_host:
+            keep_a_terminal_host(settings)
+        RUNNERS[name](settings)
     except KeyboardInterrupt:
         return 130
     except _permanent() as error:
@@ -28,26 +35,39 @@ def run_worker(settings: Settings) -> None:
     """Workflows and activities, until SIGTERM."""
     from worker.main import run
 
-    settings.make_home()
     asyncio.run(run(settings))
+
+
+def keep_a_terminal_host(settings: Settings) -> None:
+    """Start a terminal host whenever nobody serves the socket; a fleet has no supervisor."""
+    from cli.supervisor.plan import terminal_part
+    from cli.supervisor.terminal_host import living_pid
+
+    part = terminal_part(settings)
+
+    def watch() -> None:
+        while True:
+            part.ended()
+            if part.child is None and living_pid(settings.terminal_socket) is None:
+                part.start()
+            time.sleep(TERMINAL_LOOK_S)
+
+    threading.Thread(target=watch, daemon=True, name="terminal-host").start()
 
 
 def run_api(settings: Settings) -> None:
     """HTTP, sockets and the page, until SIGTERM."""
     from api.main import run
-
     from cli.credentials import prepare
 
-    settings.make_home()
     prepare(settings, with_launch=os.environ.get("HOLDFAST_SUPERVISED") == "1")
-    asyncio.run(run(settings))
+    run(settings)
 
 
 def run_terminal_host(settings: Settings) -> None:
     """Terminals and their processes, whoever comes and goes."""
     from terminal.main import main
 
-    settings.make_home()
     settings.terminal_socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     main(settings.terminal_socket, settings.terminal_state_dir)
 

@@ -89,9 +89,13 @@ def status(as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def worker() -> None:
+def worker(
+    with_terminal_host: Annotated[
+        bool, typer.Option("--with-terminal-host", help="Keep a terminal host beside it.")
+    ] = False,
+) -> None:
     """Run one worker alone, in the foreground."""
-    _run("worker")
+    _run("worker", with_terminal_host=with_terminal_host)
 
 
 def api() -> None:
@@ -104,7 +108,7 @@ def terminal_host() -> None:
     _run("terminal-host")
 
 
-def _run(part: str) -> None:
+def _run(part: str, *, with_terminal_host: bool = False) -> None:
     from cli.part import run_part
 
-    sys.exit(run_part(part))
+    sys.exit(run_part(part, with_terminal_host=with_terminal_host))

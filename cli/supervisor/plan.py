@@ -36,8 +36,12 @@ def make_plan(settings: Settings) -> Plan:
         ui_url = f"http://127.0.0.1:{ui_port}"
     parts["api"] = _part(settings, "api", _python("api"))
     parts["worker"] = _part(settings, "worker", _python("worker"))
-    terminal = _part(settings, "terminal", _python("terminal-host"))
-    return Plan(settings, parts, terminal, ui_url, claimed)
+    return Plan(settings, parts, terminal_part(settings), ui_url, claimed)
+
+
+def terminal_part(settings: Settings) -> Part:
+    """The terminal host of this machine."""
+    return _part(settings, "terminal", _python("terminal-host"))
 
 
 def _with_a_port(settings: Settings) -> Settings:
