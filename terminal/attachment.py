@@ -71,7 +71,7 @@ class Attachment:
             if event is None:
                 continue
             self._over = isinstance(event, Closed)
-            if self._automatic_credit and isinstance(event, Output | Snapshot):
+            if self._automatic_credit and isinstance(event, Output):
                 await self.grant(len(event.data))
             return event
         raise StopAsyncIteration

@@ -1,7 +1,7 @@
 """The client of the terminal host: start processes once, watch them, and survive their watchers.
 
-Everything here may be repeated: a spawn with a known key attaches, `wait` and `output` of a finished
-process answer from what the host kept, and a broken connection is reopened by the next call.
+Everything here may be repeated: a spawn with a known key attaches, `wait` and `output` of a
+finished process answer from what the host kept, and the next call reopens a broken connection.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class TerminalClient:
         return Exit.from_json(await self._call("wait", timeout_s=None, key=key))
 
     async def output(self, key: str, from_seq: int = 0) -> AsyncIterator[tuple[int, bytes]]:
-        """Every byte from `from_seq` to the exit, as (position, bytes); slow readers lose nothing."""
+        """Every byte from `from_seq` to the exit, as (position, bytes); the slow lose nothing."""
         connection = await self._live()
         channel, queue = connection.open_channel()
         try:
@@ -204,11 +204,11 @@ class TerminalClient:
         session_id: str | None = None,
         reason: Reason = Reason.CANCELLED,
         grace_s: float = 5.0,
-    ) -> list[str]:
+    ) -> tuple[str, ...]:
         """SIGTERM, `grace_s`, SIGKILL for whole trees; returns the keys once all are over."""
         selected = {"key": key, "run_id": run_id, "session_id": session_id}
         keys = await self._call("kill", timeout_s=None, reason=reason, grace_s=grace_s, **selected)
-        return [str(key) for key in keys]
+        return tuple(str(key) for key in keys)
 
     async def close(self, key: str) -> Exit:
         """Kill if still running, then let the host forget screen and ring.
@@ -222,7 +222,7 @@ class TerminalClient:
         return Path((await self.info(key)).transcript)
 
     async def host(self) -> dict[str, Any]:
-        """The host about itself: pid, version, how many processes and clients, whether cages work."""
+        """The host about itself: pid, version, its processes and clients, whether cages work."""
         return dict(await self._call("host"))
 
     async def shutdown(self, *, force: bool = False) -> None:
@@ -257,7 +257,7 @@ class TerminalClient:
 
 
 async def start_host(socket_path: Path, state_dir: Path) -> None:
-    """Start a host that outlives us; if another one has the lock, the new one goes away by itself."""
+    """Start a host that outlives us; if another one has the lock, the new one goes away."""
     starter = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""One open connection of a client to the terminal host: requests, replies, and channels of frames."""
+"""One open connection of a client to the terminal host: requests, replies and channels."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ REPLY_TIMEOUT_S = 60.0
 
 
 class Connection:
-    """Answers find their requests by number; a channel's frames go to its queue, None at the end."""
+    """Answers find their requests by number, frames their channel's queue; None ends a queue."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""What can go wrong with a terminal, each by its own code; the same classes on both sides of the socket."""
+"""What can go wrong with a terminal, each by its own code, on both sides of the socket."""
 
 from typing import Any
 
@@ -98,9 +98,7 @@ class SuspendFailed(TerminalError):
     code = "suspend_failed"
 
 
-BY_CODE: dict[str, type[TerminalError]] = {
-    error.code: error for error in (TerminalError, *TerminalError.__subclasses__())
-}
+BY_CODE = {error.code: error for error in TerminalError.__subclasses__()}
 
 
 def from_wire(error: dict[str, Any]) -> TerminalError:

@@ -24,6 +24,12 @@ HEADER = struct.Struct(">IBI")
 SEQUENCE = struct.Struct(">Q")
 CREDIT = struct.Struct(">I")
 SNAPSHOT = struct.Struct(">QIHHIB")
+# Between the host and its screen emulator.
+SCREEN_OPEN = struct.Struct(">QHH")
+SCREEN_SIZE = struct.Struct(">HH")
+SCREEN_SHOW = struct.Struct(">IB")
+SCREEN_SHOWN = struct.Struct(">I")
+SHOW_HISTORY, SHOW_TEXT = 1, 2
 
 
 class FrameType(IntEnum):

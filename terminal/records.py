@@ -48,7 +48,7 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: `code` for an exit, `signal` for a death by signal, both None if lost."""
+    """How a process ended: `code` for an exit, `signal` for a death by one, neither if lost."""
 
     reason: Reason
     code: int | None
@@ -72,7 +72,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnRequest:
-    """A process to run once under `key`: a shell `command` or an `argv`, with or without a terminal.
+    """A process to run once under `key`: a shell `command` or an `argv`, perhaps on a terminal.
 
     `cage` is the plain mapping of the project file; None runs without a cage. `walltime_s` counts
     like the cage's own and is for agents that have none. `env` adds to the host's short allow-list.
