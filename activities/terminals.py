@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from storage import blobs, ptys
+from storage.engine import Db
 from storage.opening import OpenStore
 from terminal.client import TerminalClient
 from terminal.transcript import count_lines, read_raw, read_timed
@@ -50,7 +51,7 @@ class Terminals:
         )
         text = raw.decode("utf-8", "replace")
 
-        def close(db: blobs.Db) -> bool:
+        def close(db: Db) -> bool:
             return ptys.closed(
                 db,
                 pty_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ Runner = Callable[[ToolRequest], Awaitable[ToolOutcome]]
 class ToolActivities:
     """Calls of tools. `more` adds tools that need other parts, by name."""
 
-    def __init__(self, store: OpenStore, shell: Shell, more: dict[str, Runner]) -> None:
+    def __init__(self, store: OpenStore, shell: Shell, more: Mapping[str, Runner]) -> None:
         self.store = store
         self.shell = shell
         self.runners: dict[str, Runner] = {**more, "shell": self._shell}

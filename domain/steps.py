@@ -163,6 +163,14 @@ class RefusalStep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProcessesStep:
+    """Suspend, resume or kill what the terminal host runs for a session or run."""
+
+    session_id: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecoverStep:
     """A run whose workflow was lost while it was going on."""
 

@@ -11,10 +11,6 @@ from temporalio.exceptions import ApplicationError
 
 from domain.checkpoint_steps import (
     PauseStep,
-    ProcessesDone,
-    ProcessesStep,
-    Restored,
-    RestoreStep,
     Resumed,
     ResumeStep,
     RollBackStep,
@@ -38,6 +34,7 @@ from domain.steps import (
     AdmitStep,
     AdmittedRun,
     EndStep,
+    ProcessesStep,
     QueueStep,
     RefusalStep,
 )
@@ -283,7 +280,7 @@ class SessionWorkflow:
             core.carried.run = None
         core.enter(resumed.state)
         processes = ProcessesStep(session_id=core.id, run_id=run_id)
-        await steps.resume_processes(processes, ProcessesDone, summary="resume processes")
+        await steps.resume_processes(processes, bool, summary="resume processes")
         return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
 
     async def _review(self, command: Resume, checkpoint_id: str, user: str) -> Answer:
@@ -330,8 +327,9 @@ class SessionWorkflow:
             checkpoint_id=command.checkpoint_id,
             user_id=command.user_id or core.carried.operator,
             command_id=command.command_id,
+            restore_files=command.restore_files,
         )
-        done = await steps.roll_back_session(step, RolledBack)
+        done = await steps.roll_back_session(step, RolledBack, summary="roll back")
         if core.run is not None:
             core.halt("rolled_back")
             core.kill_later(core.run.run_id)
@@ -341,16 +339,8 @@ class SessionWorkflow:
             state=core.state,
             checkpoint_id=command.checkpoint_id,
             messages_superseded=done.messages_superseded,
-            files=await self._restore(command) if command.restore_files else {},
+            files=done.files,
         )
-
-    async def _restore(self, command: RollBack) -> dict[str, list[str]]:
-        step = RestoreStep(
-            session_id=self.core.id,
-            checkpoint_id=command.checkpoint_id,
-            command_id=command.command_id,
-        )
-        return (await steps.restore_tree(step, Restored, summary="restore files")).files()
 
     async def _end(self, command: Command) -> Answer:
         core = self.core

@@ -11,14 +11,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from domain.checkpoint_steps import (
-    Paused,
-    PauseStep,
-    ProcessesDone,
-    ProcessesStep,
-    TreeSaved,
-    TreeStep,
-)
+from domain.checkpoint_steps import Paused, PauseStep, TreeSaved, TreeStep
 from domain.commands import Answer
 from domain.errors import Refusal
 from domain.lifecycle import Action, State, next_state
@@ -30,6 +23,7 @@ from domain.steps import (
     Loaded,
     LoadStep,
     PendingCall,
+    ProcessesStep,
     RecoverStep,
 )
 from workflows import steps
@@ -252,7 +246,7 @@ class SessionCore(Host):
         self.carried.checkpoint_id = paused.checkpoint_id
         self.enter(State.PAUSED)
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
-        await steps.suspend_processes(processes, ProcessesDone, summary="suspend processes")
+        await steps.suspend_processes(processes, bool, summary="suspend processes")
         self.later(save_tree(self.id, checkpoint_id=paused.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
@@ -279,7 +273,7 @@ class SessionCore(Host):
 
 async def _kill(step: ProcessesStep) -> None:
     try:
-        await steps.kill_processes(step, ProcessesDone, summary="kill processes")
+        await steps.kill_processes(step, bool, summary="kill processes")
     except ApplicationError as error:
         workflow.logger.warning("processes could not be killed: %s", error.message)
 
@@ -290,7 +284,7 @@ async def save_tree(
     """Save the working directory; a session goes on without when that cannot be done."""
     step = TreeStep(session_id=session_id, checkpoint_id=checkpoint_id, run_id=run_id)
     try:
-        await steps.save_tree(step, TreeSaved, summary="save files")
+        await steps.snapshot_tree(step, TreeSaved, summary="save files")
     except ApplicationError as error:
         workflow.logger.warning("files could not be saved: %s", error.message)
 

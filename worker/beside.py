@@ -1,0 +1,40 @@
+"""What goes on beside the steps: the index, upkeep, sessions that lost their workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+from temporalio.client import Client
+
+from settings.environment import Settings
+from storage.opening import OpenStore
+from storage.search.indexer import keep_indexed
+from worker import recovery, upkeep
+from worker.parts import Parts
+
+log = structlog.get_logger()
+PAUSE_AFTER_TROUBLE_S = 5.0
+
+
+def start(
+    client: Client, settings: Settings, store: OpenStore, parts: Parts
+) -> list[asyncio.Task[None]]:
+    """Start every loop; each goes on after trouble of its own."""
+    loops: dict[str, Callable[[], Awaitable[None]]] = {
+        "indexing": lambda: keep_indexed(store),
+        "upkeep": lambda: upkeep.keep(store, parts.terminals),
+        "recovery": lambda: recovery.restart_lost(client, settings, store),
+    }
+    return [asyncio.create_task(_insist(name, loop)) for name, loop in loops.items()]
+
+
+async def _insist(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await loop()
+            return
+        except Exception as error:  # noqa: BLE001 - one loop's trouble must not end the worker
+            log.warning("worker.loop_failed", loop=name, error=str(error)[:500])
+        await asyncio.sleep(PAUSE_AFTER_TROUBLE_S)

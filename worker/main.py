@@ -1,0 +1,113 @@
+"""The worker process: connects, binds steps to activities, and runs until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from datetime import timedelta
+
+import structlog
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from agent.providers import close_clients, warm_up
+from settings.config import Config, load_config
+from settings.environment import Settings
+from storage.opening import OpenStore, open_store
+from worker import beside
+from worker.connection import connect, ensure_search_attributes
+from worker.parts import WORKFLOWS, Parts, build
+
+log = structlog.get_logger()
+
+
+async def run(settings: Settings) -> None:
+    """Serve the task queue until SIGTERM or SIGINT; steps under way get ten seconds."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    config = FreshConfig(settings)
+    threading.Thread(target=_warm_up, args=(config(),), daemon=True).start()
+    store = await asyncio.to_thread(
+        open_store,
+        settings.database_url,
+        settings.home,
+        synchronous=config().server.synchronous,
+    )
+    client = await connect(settings, stopped)
+    if client is None:
+        store.close()
+        return
+    parts = build(store, settings, config)
+    await ensure_search_attributes(client, settings.temporal_namespace)
+    await serve(client, settings, store, parts, stopped)
+
+
+async def serve(
+    client: Client, settings: Settings, store: OpenStore, parts: Parts, stopped: asyncio.Event
+) -> None:
+    """Run the worker and what goes on beside it."""
+    worker = make_worker(client, settings.task_queue, parts)
+    others = beside.start(client, settings, store, parts)
+    try:
+        async with worker:
+            log.info("worker.ready", task_queue=settings.task_queue)
+            await stopped.wait()
+    finally:
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await parts.terminals.close()
+        await close_clients()
+        store.close()
+
+
+def make_worker(client: Client, task_queue: str, parts: Parts) -> Worker:
+    """A worker whose death is noticed within seconds and whose cancels arrive at once."""
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=WORKFLOWS,
+        activities=parts.activities,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_cached_workflows=2000,
+        max_concurrent_activities=300,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+        graceful_shutdown_timeout=timedelta(seconds=5),
+        max_heartbeat_throttle_interval=timedelta(milliseconds=500),
+        default_heartbeat_throttle_interval=timedelta(milliseconds=500),
+    )
+
+
+class FreshConfig:
+    """config.toml as it is now: read again when the file changed, the last good one otherwise."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stamp: tuple[float, int] | None = None
+        self._config = load_config(settings.home)
+        self._stamp = self._look()
+
+    def __call__(self) -> Config:
+        """The configuration to use for the next call."""
+        stamp = self._look()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            with contextlib.suppress(Exception):
+                self._config = load_config(self._settings.home)
+        return self._config
+
+    def _look(self) -> tuple[float, int] | None:
+        try:
+            found = self._settings.config_file.stat()
+        except OSError:
+            return None
+        return found.st_mtime, found.st_size
+
+
+def _warm_up(config: Config) -> None:
+    """Import the providers' libraries while nobody waits; the demo needs none of them."""
+    warm_up(provider.driver for provider in config.providers.values())

@@ -1,0 +1,66 @@
+"""What a worker is made of: activities bound to their store, provider config and terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from activities.checkpoints import CheckpointActivities
+from activities.compaction import CompactionActivities
+from activities.subagents import SubagentActivities
+from workflows.subagent import SubagentWorkflow
+
+from activities.issue_tools import run_issue, run_todo
+from activities.model_calls import ModelActivities
+from activities.search_tool import SearchTool
+from activities.sessions import SessionActivities
+from activities.shell import Shell
+from activities.terminals import Terminals
+from activities.tool_calls import ToolActivities, ToolRequest
+from agent.tools.outcome import ToolOutcome
+from settings.config import Config
+from settings.environment import Settings
+from storage.opening import OpenStore
+from workflows.session import SessionWorkflow
+
+WORKFLOWS = [SessionWorkflow, SubagentWorkflow]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that must be closed when the worker stops."""
+
+    store: OpenStore
+    terminals: Terminals
+    activities: list[Callable[..., Any]]
+
+
+def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) -> Parts:
+    """Bind every step to its effect."""
+    terminals = Terminals(store, Path(settings.terminal_socket), settings.terminal_state_dir)
+    search = SearchTool(store)
+
+    async def todo(request: ToolRequest) -> ToolOutcome:
+        return await run_todo(store, request.session.id, request.call.input)
+
+    async def issue(request: ToolRequest) -> ToolOutcome:
+        return await run_issue(store, request.session.id, request.call.input)
+
+    tools = {"todo": todo, "issue": issue, "session_search": search.run}
+    families: list[object] = [
+        SessionActivities(store),
+        ModelActivities(store, config),
+        ToolActivities(store, Shell(store, terminals), tools),
+        CheckpointActivities(store, terminals.client, settings.shadow_git_dir),
+        CompactionActivities(store, config),
+        SubagentActivities(store, terminals),
+    ]
+    return Parts(store, terminals, [step for family in families for step in _steps(family)])
+
+
+def _steps(family: object) -> list[Callable[..., Any]]:
+    """The methods that are activities."""
+    methods = (getattr(family, name) for name in dir(family) if not name.startswith("_"))
+    return [one for one in methods if hasattr(one, "__temporal_activity_definition")]

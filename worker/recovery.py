@@ -1,0 +1,41 @@
+"""Sessions that run in the database but have no workflow: after a lost Temporal file."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+from sqlalchemy import select
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+
+from domain.lifecycle import State
+from domain.session_start import SessionStart
+from domain.wire import TASK_TIMEOUT_S, WORKFLOW
+from settings.environment import Settings
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.rows import table
+from storage.tables import SessionRow
+
+log = structlog.get_logger()
+_sessions = table(SessionRow)
+SESSIONS_MAX = 10_000
+
+
+async def restart_lost(client: Client, settings: Settings, store: OpenStore) -> None:
+    """Start the workflow of every running session; one that is there stays as it is."""
+    for session_id in await store.aread(_running):
+        await client.start_workflow(
+            WORKFLOW,
+            SessionStart(session_id),
+            id=session_id,
+            task_queue=settings.task_queue,
+            task_timeout=timedelta(seconds=TASK_TIMEOUT_S),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+
+
+def _running(db: Db) -> list[str]:
+    rows = select(_sessions.c.id).where(_sessions.c.state == State.RUNNING.value)
+    return [row.id for row in db.connection().execute(rows.limit(SESSIONS_MAX))]
