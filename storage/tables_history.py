@@ -109,7 +109,10 @@ class Compaction(SQLModel, table=True):
     agent_path: str = Field(default="primary", index=True)
     created_at: int = _big()
     finished_at: int | None = _big(default=None)
+    undone_at: int | None = _big(default=None)
     state: str = "done"  # pending | done | rejected | collapsed
+    collapsed_count: int = 0  # how many older records this row stands for (K-086)
+    enough: bool = True
     trigger: str
     strategy: str
     threshold_estimate: float = 0.0
