@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 COMMAND_TIMEOUT_S = 60.0
@@ -58,7 +58,7 @@ class ShadowGit:
         self.folder = root / hashlib.sha256(os.fsencode(work_tree)).hexdigest()[:24]
         self._hidden = hidden
 
-    @contextmanager
+    @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder against other sessions in the same working directory."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -97,7 +97,7 @@ class ShadowGit:
             raise GitTrouble(f"git {arguments[0]}: {said[-500:]}")
         return done.stdout
 
-    def listed(self, *arguments: str, count_max: int) -> list[bytes]:
+    def listed(self, *arguments: str, count_max: int) -> list[str]:
         """NUL-separated paths of one git command; TooMany as soon as the limit is passed."""
         try:
             process = subprocess.Popen(
@@ -144,10 +144,8 @@ class ShadowGit:
             if hidden != self.work_tree and hidden.is_relative_to(self.work_tree):
                 lines.append(f"/{hidden.relative_to(self.work_tree)}/")
         local = self.work_tree / ".git" / "info" / "exclude"
-        try:
+        with contextlib.suppress(OSError):  # not a repository, or one without local excludes
             lines.append(local.read_text(encoding="utf-8", errors="replace"))
-        except OSError:
-            pass  # not a repository, or one without local excludes
         return "\n".join(lines) + "\n"
 
     def _environment(self, index: str) -> dict[str, str]:
@@ -164,7 +162,6 @@ class ShadowGit:
             "GIT_CONFIG_SYSTEM": "/dev/null",
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_LITERAL_PATHSPECS": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_AUTHOR_NAME": WHO,
             "GIT_AUTHOR_EMAIL": ADDRESS,
@@ -175,13 +172,19 @@ class ShadowGit:
         }
 
 
-def _read_paths(process: subprocess.Popen[bytes], count_max: int) -> list[bytes]:
+def joined(paths: Iterable[str]) -> bytes:
+    """Paths as git reads them with `-z --stdin`."""
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)
+
+
+def _read_paths(process: subprocess.Popen[bytes], count_max: int) -> list[str]:
     assert process.stdout is not None, "the pipe was asked for"
-    rest, paths = b"", []
+    rest = b""
+    paths: list[str] = []
     with process.stdout as output:
         while chunk := os.read(output.fileno(), 1 << 16):
             *whole, rest = (rest + chunk).split(b"\0")
-            paths += whole
+            paths += map(os.fsdecode, whole)
             if len(paths) > count_max:
                 raise TooMany
     code = process.wait()

@@ -48,12 +48,8 @@ def common_point(db: Db, a: str, b: str) -> Common | None:
         other = theirs.get(level.session_id)
         if other is None:
             continue
-        ends = [
-            (end.cutoff_seq, side)
-            for end, side in ((level, a), (other, b))
-            if end.cutoff_seq is not None
-        ]
-        seq = min((end for end, _ in ends), default=messages.last_seq(db, level.session_id))
+        cutoffs = [end.cutoff_seq for end in (level, other) if end.cutoff_seq is not None]
+        seq = min(cutoffs, default=messages.last_seq(db, level.session_id))
         return Common(level.session_id, seq, _head_at(db, level.session_id, seq, mine[:index]))
     return None
 
