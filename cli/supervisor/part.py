@@ -36,6 +36,8 @@ class Part:
     environment: dict[str, str]
     log: Path
     folder: Path
+    # What the process may not give away by the files it makes; -1 leaves it as it is here.
+    umask: int = -1
     child: subprocess.Popen[bytes] | None = None
     born: str | None = None
     started_at: float = 0.0
@@ -57,6 +59,7 @@ class Part:
                 env={**os.environ, **self.environment},
                 cwd=self.folder,
                 start_new_session=True,
+                umask=self.umask,
             )
         finally:
             os.close(output)

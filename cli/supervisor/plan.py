@@ -33,6 +33,7 @@ def make_plan(settings: Settings) -> Plan:
         settings = settings.model_copy(update={"temporal_address": f"127.0.0.1:{port}"})
         command = temporal.server_command(settings, port, ui_port)
         parts["temporal"] = _part(settings, "temporal", command)
+        parts["temporal"].umask = 0o077
         ui_url = f"http://127.0.0.1:{ui_port}"
     parts["api"] = _part(settings, "api", _python("api"))
     parts["worker"] = _part(settings, "worker", _python("worker"))
