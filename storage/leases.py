@@ -74,3 +74,9 @@ def held(db: Db, names: Iterable[str]) -> set[str]:
         _leases.c.name.in_(list(names)), _leases.c.expires_at > now_ms()
     )
     return {str(row.name) for row in db.connection().execute(rows)}
+
+
+def holders(db: Db, *, limit: int = 10_000) -> list[str]:
+    """Everybody who holds some lease, or whose lease expired and was not taken over."""
+    rows = select(_leases.c.holder).distinct().limit(limit)
+    return [str(row.holder) for row in db.connection().execute(rows)]

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 
+from sqlalchemy import or_
 from sqlmodel import col, select, update
 
 from domain.clock import now_ms
@@ -13,6 +14,7 @@ from domain.errors import Conflict, NotFound, ValidationFailed
 from domain.ids import new_id
 from storage.engine import Db
 from storage.tables import Operator, Token
+from storage.tables_history import Meta
 
 __all__ = ["Db", "Operator", "Token"]
 
@@ -24,6 +26,7 @@ _LIFE_MS = {"bearer": None, "launch": LAUNCH_LIFE_MS, "cookie": COOKIE_LIFE_MS}
 _PREFIX = {"bearer": "hf_", "launch": "hfl_", "cookie": "hfc_"}
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,62}$")
 TOKEN_CHARS_MAX = 200
+_LIMIT_KEY = "running_sessions_per_operator"
 
 
 def ensure_default(db: Db) -> Operator:
@@ -38,7 +41,8 @@ def add(db: Db, name: str, *, running_limit: int | None = None) -> Operator:
         raise ValidationFailed("an operator's name has 1 to 63 of a-z, 0-9, '.', '_' and '-'")
     if db.exec(select(Operator).where(Operator.name == name)).first() is not None:
         raise Conflict(f"there is an operator named {name} already")
-    operator = Operator(id=new_id(), name=name, created_at=now_ms(), running_limit=running_limit)
+    limit = running_limit if running_limit is not None else _default_limit(db)
+    operator = Operator(id=new_id(), name=name, created_at=now_ms(), running_limit=limit)
     db.add(operator)
     db.flush()
     return operator
@@ -60,6 +64,16 @@ def by_name(db: Db, name: str) -> Operator:
 def all_operators(db: Db) -> list[Operator]:
     """Every operator, by name."""
     return list(db.exec(select(Operator).order_by(col(Operator.name)).limit(OPERATORS_MAX)))
+
+
+def set_default_limit(db: Db, limit: int) -> None:
+    """How many sessions an operator may run whose limit nobody set by hand."""
+    before = _default_limit(db)
+    unset = col(Operator.running_limit).is_(None)
+    by_default = or_(unset, col(Operator.running_limit) == before)
+    db.exec(update(Operator).where(by_default).values(running_limit=limit))
+    db.merge(Meta(key=_LIMIT_KEY, value=str(limit)))
+    db.flush()
 
 
 def issue_token(
@@ -132,6 +146,11 @@ def revoke_all(db: Db, operator_id: str) -> int:
 def token_hash(token: str) -> str:
     """What is stored of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _default_limit(db: Db) -> int | None:
+    found = db.get(Meta, _LIMIT_KEY)
+    return None if found is None else int(found.value)
 
 
 def _valid(db: Db, token: str, kind: str) -> Token | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,15 @@ PATH_CHARS_MAX = 4096
 
 @dataclass(frozen=True)
 class LoadedFile:
-    """A project file that may be used; `models` are those it names itself, with their places."""
+    """A project file that may be used; `models` and `running_sessions` are what it says itself."""
 
     path: Path
     file: ProjectFile
     hash: str
     content: dict[str, Any]
-    models: tuple[tuple[str, str], ...] = ()
+    models: tuple[tuple[project_yaml.Path, str], ...] = ()
+    places: dict[project_yaml.Path, tuple[int, int]] = field(default_factory=dict)
+    running_sessions: int | None = None
 
 
 def load(folder: Path) -> LoadedFile:
@@ -138,17 +140,25 @@ def _checked(folder: Path, data: dict[str, Any], documents: list[Document]) -> L
     except ValidationError as error:
         raise _located(error, documents) from None
     content = file.model_dump(mode="json")
-    models = tuple(_models(data.get("primary"), "primary"))
-    return LoadedFile(folder, file, sha256(canonical(content)), content, models)
+    limits = data.get("limits") or {}
+    return LoadedFile(
+        path=folder,
+        file=file,
+        hash=sha256(canonical(content)),
+        content=content,
+        models=tuple(_models(data.get("primary"), ("primary",))),
+        places={path: place for document in documents for path, place in document.places.items()},
+        running_sessions=limits.get("running_sessions"),
+    )
 
 
-def _models(agent: Any, path: str) -> list[tuple[str, str]]:
+def _models(agent: Any, path: project_yaml.Path) -> list[tuple[project_yaml.Path, str]]:
     """Every model that the file names, with the path of its key."""
     if not isinstance(agent, dict):
         return []
-    found = [(f"{path}.model", str(agent["model"]))] if agent.get("model") else []
+    found = [((*path, "model"), str(agent["model"]))] if agent.get("model") else []
     for name, child in (agent.get("subagents") or {}).items():
-        found += _models(child, f"{path}.subagents.{name}")
+        found += _models(child, (*path, "subagents", name))
     return found
 
 

@@ -10,21 +10,29 @@ from sqlmodel import col, select
 
 from domain.clock import now_ms
 from domain.errors import DslInvalid, NotFound
+from domain.events import DslChanged
 from domain.ids import new_id
-from domain.lifecycle import State
+from domain.lifecycle import OVER, State
 from domain.project_file import ProjectFile
+from storage import events
 from storage.engine import Db
 from storage.project_file import LoadedFile
 from storage.tables import Project, ProjectFileRow, SessionRow
 
 PROJECTS_PER_PAGE_MAX = 500
+SESSIONS_TOLD_MAX = 500
 
 
-def load(db: Db, operator_id: str, loaded: LoadedFile) -> tuple[Project, bool]:
+def load(
+    db: Db, operator_id: str, loaded: LoadedFile, *, default_limit: int = 4
+) -> tuple[Project, bool]:
     """The project of this folder and whether it is new; an old one takes the file as it is now."""
+    limit = loaded.running_sessions or default_limit
     found = by_path(db, operator_id, str(loaded.path))
     if found is not None:
-        apply(db, found, loaded)
+        if found.dsl_hash != loaded.hash:
+            _tell_sessions(db, found, loaded.hash)
+        _apply(db, found, loaded, limit)
         return found, False
     now = now_ms()
     project = Project(
@@ -35,16 +43,27 @@ def load(db: Db, operator_id: str, loaded: LoadedFile) -> tuple[Project, bool]:
         created_at=now,
         updated_at=now,
     )
-    apply(db, project, loaded)
+    _apply(db, project, loaded, limit)
     return project, True
 
 
-def apply(db: Db, project: Project, loaded: LoadedFile) -> None:
-    """Take over a file that is valid; sessions that exist keep theirs."""
+def mark_invalid(db: Db, operator_id: str, project_id: str, error: DslInvalid) -> Project:
+    """The file is broken: no new session until it is mended. The last good hash stays."""
+    project = get(db, operator_id, project_id)
+    project.state = "invalid"
+    project.error = {"code": error.code, "message": error.message, "details": error.details}
+    project.updated_at = now_ms()
+    db.add(project)
+    db.flush()
+    return project
+
+
+def _apply(db: Db, project: Project, loaded: LoadedFile, limit: int) -> None:
+    """Take over a file that is valid; sessions that exist keep theirs (K-126)."""
     keep_file(db, loaded.hash, loaded.content)
     project.name = loaded.file.project
     project.dsl_hash = loaded.hash
-    project.running_limit = loaded.file.limits.running_sessions
+    project.running_limit = limit
     project.state = "ready"
     project.error = None
     project.updated_at = now_ms()
@@ -52,13 +71,22 @@ def apply(db: Db, project: Project, loaded: LoadedFile) -> None:
     db.flush()
 
 
-def mark_invalid(db: Db, project: Project, error: DslInvalid) -> None:
-    """The file is broken: no new session until it is mended. The last good hash stays."""
-    project.state = "invalid"
-    project.error = {"code": error.code, "message": error.message, "details": error.details}
-    project.updated_at = now_ms()
-    db.add(project)
-    db.flush()
+def _tell_sessions(db: Db, project: Project, new_hash: str) -> None:
+    """Sessions that go on with the old file say so on their events channel."""
+    open_states = [state.value for state in State if state not in OVER]
+    rows = db.exec(
+        select(SessionRow.id)
+        .where(
+            SessionRow.project_id == project.id,
+            col(SessionRow.state).in_(open_states),
+            col(SessionRow.archived).is_(False),
+        )
+        .order_by(col(SessionRow.last_active).desc())
+        .limit(SESSIONS_TOLD_MAX)
+    )
+    changed = DslChanged(project_id=project.id, old_hash=project.dsl_hash, new_hash=new_hash)
+    for session_id in rows.all():
+        events.append(db, session_id, changed)
 
 
 def keep_file(db: Db, file_hash: str, content: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Table, select
 
 from storage import messages
 from storage.engine import Db
@@ -13,7 +13,7 @@ from storage.message_views import message_json
 from storage.rows import table
 from storage.tables import Run, SubagentInvocation, ToolCallRow
 
-ROWS_PER_RUN_MAX = 2000
+ROWS_MAX = 5000
 _tool_calls, _invocations = table(ToolCallRow), table(SubagentInvocation)
 _SHOWN = (
     "id",
@@ -57,38 +57,42 @@ _INVOCATION = (
 
 def view(db: Db, run: Run) -> dict[str, Any]:
     """One run with everything that belongs to it."""
-    return views(db, run.session_id, [run], with_calls=True)[0]
+    return views(db, run.session_id, [run])[0]
 
 
-def views(
-    db: Db, session_id: str, runs: list[Run], *, with_calls: bool = False
-) -> list[dict[str, Any]]:
-    """Several runs of one session; tool calls and subagents come with a single run only."""
+def views(db: Db, session_id: str, runs: list[Run]) -> list[dict[str, Any]]:
+    """Several runs of one session, with a handful of queries in all."""
     ids = {key for run in runs for key in (run.operator_message, run.primary_response) if key}
     causes = superseded(db, levels(db, session_id)) if ids else {}
     found = {
         message.id: message_json(message, causes.get(message.id, []))
         for message in messages.by_ids(db, ids)
     }
+    run_ids = [run.id for run in runs]
+    calls = _by_run(db, _tool_calls, run_ids, _TOOL_CALL)
+    invocations = _by_run(db, _invocations, run_ids, _INVOCATION)
     return [
         {
             **{name: getattr(run, name) for name in _SHOWN},
             "operator_message": found.get(run.operator_message or ""),
             "primary_response": found.get(run.primary_response or ""),
-            "tool_calls": _rows(db, _tool_calls, run.id, _TOOL_CALL) if with_calls else [],
-            "subagent_invocations": (
-                _rows(db, _invocations, run.id, _INVOCATION) if with_calls else []
-            ),
+            "tool_calls": calls.get(run.id, []),
+            "subagent_invocations": invocations.get(run.id, []),
         }
         for run in runs
     ]
 
 
-def _rows(db: Db, place: Any, run_id: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+def _by_run(
+    db: Db, place: Table, run_ids: list[str], names: tuple[str, ...]
+) -> dict[str, list[dict[str, Any]]]:
     rows = (
         select(*(place.c[name] for name in names))
-        .where(place.c.run_id == run_id)
+        .where(place.c.run_id.in_(run_ids))
         .order_by(place.c.id)
-        .limit(ROWS_PER_RUN_MAX)
+        .limit(ROWS_MAX)
     )
-    return [dict(row._mapping) for row in db.connection().execute(rows)]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in db.connection().execute(rows):
+        found.setdefault(row.run_id, []).append(dict(row._mapping))
+    return found

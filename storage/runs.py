@@ -56,11 +56,15 @@ def get(db: Db, run_id: str) -> Run:
     return run
 
 
-def of_session(db: Db, session_id: str, *, limit: int, before: int | None = None) -> list[Run]:
-    """The session's runs, newest first."""
+def of_session(
+    db: Db, session_id: str, *, limit: int, before: tuple[int, str] | None = None
+) -> list[Run]:
+    """The session's runs, newest first, older than the one with this time and id."""
     rows = select(_runs).where(_runs.c.session_id == session_id)
     if before is not None:
-        rows = rows.where(_runs.c.created_at < before)
+        at, run_id = before
+        earlier = (_runs.c.created_at == at) & (_runs.c.id < run_id)
+        rows = rows.where((_runs.c.created_at < at) | earlier)
     rows = rows.order_by(_runs.c.created_at.desc(), _runs.c.id.desc()).limit(limit)
     return [Run(**row._mapping) for row in db.connection().execute(rows)]
 

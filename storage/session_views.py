@@ -17,7 +17,6 @@ from storage.leases import attach_lease, held
 from storage.rows import table
 from storage.tables import Project, ProjectFileRow, SessionRow
 
-CLEAN_END = "operator"
 PREVIEW_CHARS = 63
 QUEUED_REASON = "concurrency_limit"
 _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectFileRow)
@@ -177,7 +176,7 @@ def _view(row: SessionRow, *, attached: bool, stale: bool, cage: str) -> dict[st
 
 
 def _actions(row: SessionRow, state: State) -> list[str]:
-    cleanly = row.end_reason in (None, CLEAN_END) and row.failure is None
+    cleanly = row.end_reason != "failed" and row.failure is None
     actions = allowed_actions(state, cleanly_ended=cleanly)
     if row.archived:
         return ["unarchive" if action == "archive" else action for action in actions]

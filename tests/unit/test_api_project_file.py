@@ -40,7 +40,7 @@ def test_a_file_is_read_with_its_defaults_and_a_hash(tmp_path: Path) -> None:
     assert loaded.file.project == "demo-project"
     assert loaded.file.limits.running_sessions == 2
     assert loaded.file.on_crash == "resume"
-    assert loaded.models == (("primary.model", "default"),)
+    assert loaded.models == ((("primary", "model"), "default"),)
     assert len(loaded.hash) == 64
 
 

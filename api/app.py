@@ -1,0 +1,76 @@
+"""The application: routers, middleware and an OpenAPI document that is true."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api import errors
+from api.auth import FailedLogins
+from api.gateway import Gateway
+from api.idempotency import Idempotency
+from api.routes import ROOT_ROUTERS, ROUTERS
+from api.services import Services
+
+PREFIX = "/api/v1"
+EVERYWHERE = errors.documented(400, 401, 403, 413, 429, 503)
+
+
+def create_app(services: Services) -> FastAPI:
+    """The API over these services; its lifespan starts and stops what runs beside requests."""
+    app = FastAPI(
+        title="Holdfast",
+        version="1",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=f"{PREFIX}/docs",
+        redoc_url=None,
+        lifespan=_lifespan,
+    )
+    app.state.services = services
+    app.state.failed_logins = FailedLogins()
+    errors.install(app)
+    for router in ROOT_ROUTERS:
+        app.include_router(router)
+    for router in ROUTERS:
+        app.include_router(router, prefix=PREFIX, responses=EVERYWHERE)
+    app.add_middleware(Idempotency, services=services)
+    app.add_middleware(Gateway, services=services)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    services: Services = app.state.services
+    await services.hub.start()
+    try:
+        yield
+    finally:
+        await services.hub.stop()
+        await services.terminals.close()
+        services.feed.close()
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                _tell_the_truth(operation)
+        schemas = document.get("components", {}).get("schemas", {})
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _tell_the_truth(operation: dict[str, Any]) -> None:
+    """Our validation answers 400, so FastAPI's own 422 is never seen."""
+    answers = operation["responses"]
+    content = answers.get("422", {}).get("content", {})
+    if "HTTPValidationError" in str(content):
+        del answers["422"]

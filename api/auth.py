@@ -1,0 +1,116 @@
+"""Who asks: a bearer token, or the cookie that a launch token was turned into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from limits import RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+from starlette.requests import HTTPConnection
+
+from api.services import Services
+from domain.errors import Forbidden, RateLimited, Unauthenticated
+from storage import operators
+from storage.tables import Operator
+
+COOKIE = "holdfast_session"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+FAILURES_PER_MINUTE = 120
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The operator behind a request, and how that is known."""
+
+    operator: Operator
+    by_cookie: bool
+
+
+class FailedLogins:
+    """Slows down whoever guesses tokens; those who hold a good one never notice."""
+
+    def __init__(self, per_minute: int = FAILURES_PER_MINUTE) -> None:
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._limit = RateLimitItemPerMinute(per_minute)
+
+    def count(self, address: str) -> None:
+        """Note one wrong token; RateLimited when there were too many."""
+        if not self._limiter.hit(self._limit, "login", address):
+            raise RateLimited("too many wrong tokens; wait a minute")
+
+
+async def identify(services: Services, request: HTTPConnection) -> Identity | None:
+    """The caller, or None when no good token came along."""
+    bearer = _bearer(request)
+    cookie = request.cookies.get(COOKIE, "")
+    if bearer:
+        operator = await services.store.aread(lambda db: operators.authenticate(db, bearer))
+        return None if operator is None else Identity(operator, by_cookie=False)
+    if cookie:
+        operator = await services.store.aread(
+            lambda db: operators.authenticate(db, cookie, kind="cookie")
+        )
+        return None if operator is None else Identity(operator, by_cookie=True)
+    return None
+
+
+async def require(services: Services, request: HTTPConnection) -> Operator:
+    """The caller, or a refusal. A cookie is only good together with our own Origin."""
+    identity = await identified(services, request)
+    if identity is None:
+        if _bearer(request) or COOKIE in request.cookies:
+            logins: FailedLogins = request.app.state.failed_logins
+            logins.count(request.client.host if request.client else "unknown")
+        raise Unauthenticated("a bearer token is needed; `holdfast token` prints one")
+    changes = request.scope["type"] == "websocket" or request.scope["method"] not in SAFE_METHODS
+    if identity.by_cookie and changes:
+        check_origin(services, request, required=True)
+    return identity.operator
+
+
+async def identified(services: Services, request: HTTPConnection) -> Identity | None:
+    """`identify`, once per request."""
+    state = request.scope.setdefault("state", {})
+    if "identity" not in state:
+        state["identity"] = await identify(services, request)
+    found: Identity | None = state["identity"]
+    return found
+
+
+def check_origin(services: Services, request: HTTPConnection, *, required: bool) -> None:
+    """Refuse a page of another site; without `required` a missing Origin is a program's."""
+    origin = request.headers.get("origin")
+    if origin is None and not required:
+        return
+    server = services.configuration.current.server
+    allowed = {value.rstrip("/") for value in server.allowed_origins}
+    if server.public_url:
+        parts = urlsplit(server.public_url)
+        allowed.add(f"{parts.scheme}://{parts.netloc}")
+    host = request.headers.get("host", "")
+    allowed |= {f"http://{host}", f"https://{host}"}
+    if origin is None or origin.rstrip("/") not in allowed:
+        raise Forbidden("this request comes from another site")
+
+
+def check_host(services: Services, request: HTTPConnection) -> None:
+    """On loopback a foreign Host is a page that had its name rebound to this machine."""
+    allowed = set(services.configuration.current.server.allowed_hosts)
+    if not services.settings.bind_is_loopback and not allowed:
+        return
+    host = request.headers.get("host", "")
+    name = urlsplit(f"//{host}").hostname if _plain(host) else None
+    if name not in LOOPBACK_HOSTS | allowed:
+        raise Forbidden("this Host is not served here")
+
+
+def _plain(host: str) -> bool:
+    return bool(host) and all(letter.isalnum() or letter in ".-:[]_" for letter in host)
+
+
+def _bearer(request: HTTPConnection) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

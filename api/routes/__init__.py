@@ -1,0 +1,17 @@
+"""Routes, one noun a file. A new file is served when its router is in this list."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.routes import health, messages, projects, runs, sessions
+
+ROUTERS: tuple[APIRouter, ...] = (
+    projects.router,
+    sessions.router,
+    messages.router,
+    runs.router,
+)
+
+# Served without the prefix /api/v1.
+ROOT_ROUTERS: tuple[APIRouter, ...] = (health.router,)

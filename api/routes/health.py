@@ -1,0 +1,90 @@
+"""What answers without a token: health, readiness, versions, the launch link and the first page."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+
+from api import auth
+from api.dependencies import ServicesDep
+from api.errors import documented
+from api.metrics import count_by_state
+from api.page import PAGE
+from api.readiness import trouble
+from domain.errors import Unauthenticated
+from storage import operators
+from storage.opening import REVISION
+
+router = APIRouter()
+READY_TIMEOUT_S = 5.0
+
+
+@router.get("/healthz", tags=["health"])
+async def healthz() -> dict[str, str]:
+    """The process lives."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", tags=["health"], responses=documented(503))
+async def readyz(services: ServicesDep) -> Response:
+    """Store, Temporal and a worker answer."""
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            found = await trouble(services)
+    except TimeoutError:
+        found = {"readiness": "no answer in time"}
+    if found:
+        message = "; ".join(f"{part}: {words}" for part, words in found.items())
+        error = {"code": "unavailable", "message": message, "details": found}
+        return JSONResponse({"error": error}, status_code=503)
+    return JSONResponse({"status": "ready"})
+
+
+@router.get("/api/v1/versions", tags=["health"])
+async def versions() -> dict[str, Any]:
+    """What runs here."""
+    return {"holdfast": version("holdfast"), "api": ["v1"], "store_revision": REVISION}
+
+
+@router.get("/launch", tags=["health"], status_code=303, responses=documented(400, 401, 429))
+async def launch(
+    token: Annotated[str, Query(min_length=1, max_length=256)],
+    request: Request,
+    services: ServicesDep,
+) -> Response:
+    """Sign a browser in with a one-time token."""
+    cookie = await services.store.awrite(lambda db: operators.redeem_launch(db, token))
+    if cookie is None:
+        logins: auth.FailedLogins = request.app.state.failed_logins
+        logins.count(request.client.host if request.client else "unknown")
+        raise Unauthenticated("this link was used or has expired; `holdfast launch` prints another")
+    response = RedirectResponse("/", status_code=303)
+    response.set_cookie(
+        auth.COOKIE,
+        cookie,
+        max_age=operators.COOKIE_LIFE_MS // 1000,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
+    return response
+
+
+@router.get("/metrics", tags=["health"], responses=documented(401))
+async def metrics(request: Request, services: ServicesDep) -> Response:
+    """Prometheus numbers; from outside this machine only with a token."""
+    if not services.settings.bind_is_loopback:
+        await auth.require(services, request)
+    counts = await services.store.aread(count_by_state)
+    return Response(services.metrics.text(counts), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> HTMLResponse:
+    """What this is."""
+    return HTMLResponse(PAGE)

@@ -1,0 +1,188 @@
+"""Messages: stage the content, then ask the session to take it; and what was said so far."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from api.dependencies import (
+    CommandId,
+    CommandsDep,
+    CurrentOperator,
+    OwnSession,
+    PageCursor,
+    PageLimit,
+    ServicesDep,
+    StoreDep,
+)
+from api.errors import documented
+from api.models import AcceptedShown, MessagesShown, RequestBody, Text, shows
+from api.routes.sessions import ONE, shown
+from domain.commands import Answer, Command, NewMessage, Resume
+from domain.errors import Conflict, Gone, Refusal, ValidationFailed
+from domain.ids import new_id
+from domain.lifecycle import State, allowed_actions
+from storage import inbox, messages, run_views, runs, session_views, sessions
+from storage.engine import Db
+from storage.message_views import message_json
+from storage.tables import SessionRow
+
+router = APIRouter(tags=["messages"])
+CONTENT_CHARS_MAX = 1024 * 1024
+_ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant"}
+
+
+class MessageBody(RequestBody):
+    """A message, and optionally the model that answers from now on."""
+
+    content: Text = Field(min_length=1, max_length=CONTENT_CHARS_MAX)
+    model_override: Text | None = Field(default=None, max_length=200)
+
+
+@router.post(
+    "/sessions/{session_id}/messages",
+    status_code=202,
+    responses=shows(202, AcceptedShown, "taken: running, or queued") | documented(404, 409, 410),
+)
+async def post_message(
+    session: OwnSession,
+    body: MessageBody,
+    operator: CurrentOperator,
+    services: ServicesDep,
+    commands: CommandsDep,
+    command_id: CommandId,
+) -> dict[str, Any]:
+    """Stage the content, then ask the session to take it."""
+    if body.model_override is not None:
+        services.configuration.check_model(body.model_override)
+    store = services.store
+    await store.awrite(lambda db: _stage(db, session.id, command_id, body))
+    command = NewMessage(command_id=command_id, user_id=operator.id, message_id=command_id)
+    try:
+        answer = await commands.send(session, "message", command)
+    except Refusal as refusal:
+        if refusal.status < 500:
+            await store.awrite(lambda db: inbox.take(db, command_id))
+        raise
+    return await store.aread(lambda db: _accepted(db, session.id, answer))
+
+
+@router.get(
+    "/sessions/{session_id}/messages", responses=shows(200, MessagesShown) | documented(404)
+)
+async def list_messages(
+    session: OwnSession,
+    store: StoreDep,
+    since: Annotated[str | None, Query(max_length=64)] = None,
+    limit: PageLimit = 50,
+    cursor: PageCursor = None,
+    include_superseded: Annotated[bool, Query()] = False,
+    format: Annotated[Literal["full", "conversation"], Query()] = "full",  # noqa: A002 - the wire's name
+) -> dict[str, Any]:
+    """Messages after `since`, oldest first; `format=conversation` is what a model would see."""
+    conversation = format == "conversation"
+
+    def page(db: Db) -> dict[str, Any]:
+        after = _seq(db, session.id, cursor or since)
+        found = messages.page(
+            db,
+            session.id,
+            after_seq=after,
+            limit=limit,
+            include_superseded=include_superseded and not conversation,
+        )
+        items = [message_json(message, causes) for message, causes in found]
+        more = len(found) == limit and found[-1][0].seq < messages.last_seq(db, session.id)
+        following = found[-1][0].id if more else None
+        shown_items = [_turn(item) for item in items] if conversation else items
+        return {"items": shown_items, "next_cursor": following}
+
+    return await store.aread(page)
+
+
+@router.post("/sessions/{session_id}/resume", responses=ONE | documented(409))
+async def resume_session(
+    session: OwnSession,
+    operator: CurrentOperator,
+    commands: CommandsDep,
+    store: StoreDep,
+    command_id: CommandId,
+) -> dict[str, Any]:
+    """Start the queued message now that there is a slot; never by itself (K-122)."""
+    if session.state == State.PAUSED:
+        raise Conflict("the session is paused: resume its checkpoint", {"state": session.state})
+    command = Resume(command_id=command_id, user_id=operator.id)
+    answer = await _conflicting(commands.send(session, "resume", command))
+    return as_answered(await shown(store, session.id), answer)
+
+
+@router.delete("/sessions/{session_id}/queued-message", responses=ONE | documented(409))
+async def discard_message(
+    session: OwnSession, operator: CurrentOperator, commands: CommandsDep, store: StoreDep
+) -> dict[str, Any]:
+    """Drop the queued message; its run is cancelled."""
+    command = Command(command_id=new_id(), user_id=operator.id)
+    answer = await _conflicting(commands.send(session, "discard", command))
+    return as_answered(await shown(store, session.id), answer)
+
+
+def as_answered(view: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """The session as the command left it, however far a quick run has come since."""
+    state = State(answer.state)
+    view |= {"state": state.value, "allowed_actions": allowed_actions(state)}
+    if state in (State.RUNNING, State.QUEUED):
+        view["active_run"] = answer.run_id
+    if state is State.QUEUED:
+        view |= {"queued": True, "reason": answer.reason}
+    return view
+
+
+async def _conflicting(asked: Any) -> Answer:
+    """For commands that a session which is over refuses like any other wrong state."""
+    try:
+        answer: Answer = await asked
+    except Gone as refusal:
+        raise Conflict(refusal.message, refusal.details) from None
+    return answer
+
+
+def _stage(db: Db, session_id: str, message_id: str, body: MessageBody) -> None:
+    if messages.find(db, message_id) is not None:
+        return  # a repeated request whose first try was taken
+    inbox.stage(
+        db,
+        message_id=message_id,
+        session_id=session_id,
+        content=body.content,
+        model_override=body.model_override,
+    )
+
+
+def _accepted(db: Db, session_id: str, answer: Answer) -> dict[str, Any]:
+    message = messages.find(db, answer.message_id or "")
+    run = runs.get(db, answer.run_id or "")
+    assert message is not None, "an admitted message is stored"
+    row: SessionRow = sessions.get(db, session_id)
+    accepted: dict[str, Any] = {
+        "message": message_json(message, []),
+        "run": run_views.view(db, run),
+        "session": as_answered(session_views.view(db, row), answer),
+    }
+    if answer.queued:
+        accepted |= {"queued": True, "reason": answer.reason}
+    return accepted
+
+
+def _seq(db: Db, session_id: str, message_id: str | None) -> int:
+    if message_id is None:
+        return 0
+    seq = messages.seq_in(db, session_id, message_id)
+    if seq is None:
+        raise ValidationFailed("since is no message of this session")
+    return seq
+
+
+def _turn(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "role": _ROLES.get(item["role"], item["role"])}

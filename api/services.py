@@ -1,0 +1,46 @@
+"""What the routes work with: one of each per process, made at the start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from api.commands import Commands
+from api.configuration import Configuration
+from api.metrics import Metrics
+from api.project_watch import ProjectWatch
+from api.stream.hub import Hub
+from api.terminals import Terminals
+from settings.environment import Settings
+from storage.feed import Feed
+from storage.opening import OpenStore
+
+
+@dataclass
+class Services:
+    """The parts of a running API."""
+
+    settings: Settings
+    configuration: Configuration
+    store: OpenStore
+    feed: Feed
+    commands: Commands
+    terminals: Terminals
+    projects: ProjectWatch
+    hub: Hub
+    metrics: Metrics = field(default_factory=Metrics)
+
+
+def make_services(settings: Settings, store: OpenStore) -> Services:
+    """The services of one process; nothing connects before it is used."""
+    configuration = Configuration(settings.home)
+    feed = Feed(store)
+    return Services(
+        settings=settings,
+        configuration=configuration,
+        store=store,
+        feed=feed,
+        commands=Commands(settings),
+        terminals=Terminals(settings),
+        projects=ProjectWatch(store, configuration),
+        hub=Hub(store, feed),
+    )

@@ -1,0 +1,47 @@
+"""Changes of a session that are no state transition: title, model, mode, pin, archive, binding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from domain.clock import now_ms
+from domain.errors import Conflict, NotFound
+from domain.lifecycle import State
+from storage import sessions, titles
+from storage.engine import Db
+from storage.rows import change, table
+from storage.tables import SessionRow
+from storage.tables_library import Issue
+
+_issues = table(Issue)
+WORKING = frozenset({State.RUNNING, State.QUEUED, State.PAUSED})
+
+
+def edit(db: Db, session_id: str, fields: dict[str, Any]) -> SessionRow:
+    """Set title, model_override, mode or pinned; None clears."""
+    session = sessions.lock(db, session_id)
+    values = dict(fields)
+    if "title" in values:
+        titles.set_title(db, session_id, values.pop("title"))
+    if values:
+        change(db, SessionRow, session.id, **values, updated_at=now_ms())
+    return sessions.get(db, session_id)
+
+
+def archive(db: Db, session_id: str, *, archived: bool) -> SessionRow:
+    """Hide a session from lists, or show it again; one at work stays where it is."""
+    session = sessions.lock(db, session_id)
+    if archived and State(session.state) in WORKING:
+        raise Conflict(f"cannot archive while {session.state}", {"state": session.state})
+    if session.archived is not archived:
+        change(db, SessionRow, session_id, archived=archived, updated_at=now_ms())
+    return sessions.get(db, session_id)
+
+
+def check_issue(db: Db, project_id: str, issue_id: str) -> None:
+    """NotFound unless the issue belongs to the project."""
+    row = select(_issues.c.id).where(_issues.c.id == issue_id, _issues.c.project_id == project_id)
+    if db.connection().execute(row).first() is None:
+        raise NotFound("Issue not found.")
