@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.conversation import Turn
+from agent.tools import confined
+from agent.tools.outcome import ToolProblem
 from agent.tools.specs import ToolSpec
 from domain.errors import DslInvalid
 
@@ -60,23 +61,18 @@ def prompt_text(prompt: str | None, project: Path) -> str:
     """
     if prompt is None or not prompt.strip():
         return DEFAULT_PROMPT
-    for scheme, folder in (("project:/", project), ("config:/", project / CONFIG_FOLDER)):
+    for scheme, folder in (("project:/", ""), ("config:/", f"{CONFIG_FOLDER}/")):
         if prompt.startswith(scheme) and "\n" not in prompt:
-            return _read_inside(prompt, folder, prompt.removeprefix(scheme).strip(), project)
+            relative = prompt.removeprefix(scheme).strip().lstrip("/")
+            return _read_inside(prompt, folder + relative, project)
     return prompt
 
 
-def _read_inside(name: str, folder: Path, relative: str, project: Path) -> str:
-    root = os.path.realpath(project)
-    path = os.path.realpath(folder / relative.lstrip("/"))
-    if os.path.commonpath([root, path]) != root:
-        raise DslInvalid(f"system_prompt {name}: the path leaves the project", {"path": name})
+def _read_inside(name: str, path: str, project: Path) -> str:
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(PROMPT_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise DslInvalid(f"system_prompt {name}: {reason}", {"path": name}) from error
+        content = confined.read(confined.locate(path, project))
+    except ToolProblem as problem:
+        raise DslInvalid(f"system_prompt {name}: {problem}", {"path": name}) from problem
     if len(content) > PROMPT_BYTES_MAX:
         raise DslInvalid(f"system_prompt {name}: larger than 512 KiB", {"path": name})
     return content.decode("utf-8", errors="replace").strip() or DEFAULT_PROMPT

@@ -45,7 +45,7 @@ def locate(path: str, working_directory: Path) -> Place:
     root = os.path.realpath(working_directory)
     target = os.path.realpath(Path(root) / path)
     if target != root and not target.startswith(root.rstrip("/") + "/"):
-        raise ToolProblem(f"{path} is outside of the working directory, which tools cannot leave.")
+        raise ToolProblem(f"{path} is outside of {root}, which cannot be left.")
     return Place(root, tuple(part for part in target[len(root) :].split("/") if part))
 
 
@@ -74,12 +74,15 @@ def read(place: Place) -> bytes:
         # Non-blocking, because a pipe would otherwise wait for a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(_name(place), flags, dir_fd=folder)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise ToolProblem(f"{place.relative} is {kind}.")
-        content = file.read(FILE_BYTES_MAX + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file, _explained(place):
+            content = file.read(FILE_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > FILE_BYTES_MAX:
         raise ToolProblem(f"{place.relative} is larger than 16 MiB; use the shell to look at it.")
     return content

@@ -193,11 +193,16 @@ def _open_text(name: str, folder: int) -> str | None:
     except OSError:
         # Unreadable, a link, or gone since: a search goes on without it.
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > SEARCH_BYTES_MAX:
             return None
-        return _text(file.read(SEARCH_BYTES_MAX))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return _text(file.read(SEARCH_BYTES_MAX))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _text(content: bytes) -> str | None:
