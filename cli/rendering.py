@@ -10,13 +10,20 @@ from cli.output import clean
 from cli.stream import Frame
 
 WORDS_MAX = 120
-QUIET_EVENTS = {
-    "run.created",
-    "session.attached",
-    "session.detached",
-    "sessions.running_count",
-    "session.created",
-}
+# Events that a person at the terminal wants to see; the rest is for `holdfast log`.
+LOUD_EVENTS = (
+    "session.state",
+    "session.crash_recovered",
+    "session.failed",
+    "run.completed",
+    "run.cancelled",
+    "checkpoint.",
+    "compaction.",
+    "attention.",
+    "command.refused",
+    "dsl.changed",
+    "pty.",
+)
 
 
 class Renderer:
@@ -36,7 +43,7 @@ class Renderer:
             self.message(payload.get("message") or payload)
         elif frame.type in {"tool_call", "tool_result"}:
             self.note(_tool_line(frame.type, payload))
-        elif frame.channel == "events" and frame.type not in QUIET_EVENTS:
+        elif frame.channel == "events" and frame.type.startswith(LOUD_EVENTS):
             self.note(_event_line(frame.type, payload))
         elif frame.type == "closing" and payload.get("code") == "resume_failed":
             self.note("… output was missed while away; `holdfast show` has it")
@@ -92,13 +99,13 @@ def history_line(message: dict[str, Any]) -> str:
 
 
 def _tool_line(kind: str, payload: dict[str, Any]) -> str:
-    name = payload.get("tool") or payload.get("name") or payload.get("tool_name") or "tool"
+    name = payload.get("tool_name") or "tool"
     if kind == "tool_call":
-        arguments = payload.get("arguments", payload.get("args"))
+        arguments = payload.get("input")
         if isinstance(arguments, dict) and isinstance(arguments.get("command"), str):
             return f"▸ {name}: {_short(arguments['command'])}"
         return f"▸ {name} {_short(plain_text(arguments))}"
-    outcome = payload.get("result", payload.get("output", payload.get("content")))
+    outcome = payload.get("output")
     if isinstance(outcome, dict) and "exit_code" in outcome:
         took_s = (outcome.get("duration_ms") or 0) / 1000
         return f"◂ {name}: exit code {outcome['exit_code']} after {took_s:.1f} s"

@@ -44,8 +44,8 @@ def test_two_messages_stand_on_lines_of_their_own(capsys: pytest.CaptureFixture[
 
 def test_tool_calls_and_states_go_beside_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     renderer = Renderer()
-    call = {"name": "shell", "arguments": {"command": "make   test"}}
-    result = {"name": "shell", "result": {"exit_code": 2, "duration_ms": 1500}}
+    call = {"tool_name": "shell", "input": {"command": "make   test"}}
+    result = {"tool_name": "shell", "output": {"exit_code": 2, "duration_ms": 1500}}
     renderer.show(delta("m", "Look:"))
     renderer.show(Frame("output", "tool_call", call, 2))
     renderer.show(Frame("output", "tool_result", result, 3))

@@ -1,0 +1,182 @@
+"""The command line against the running product: talking, looking, scripting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.conftest import Account
+from tests.stub.openai_stub import OpenAIStub
+from tests.support.product import Product
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "work"
+    found.mkdir()
+    return found
+
+
+@pytest.fixture
+def holdfast(product: Product, operator: Account, folder: Path) -> Run:
+    """Runs `holdfast …` as the test's operator in its folder: exit code, stdout, stderr."""
+
+    def run(*arguments: str, input_text: str = "") -> tuple[int, str, str]:
+        answer = product.command(
+            *arguments, token=operator.token, cwd=folder, input_text=input_text
+        )
+        return answer.returncode, answer.stdout, answer.stderr
+
+    return run
+
+
+def script(*elements: dict[str, Any]) -> str:
+    return json.dumps({"script": elements})
+
+
+def test_a_first_send_streams_an_answer(holdfast: Run) -> None:
+    code, out, err = holdfast("send", "good morning")
+    assert (code, out) == (0, "You said: good morning\n"), err
+    assert "session 01" in err
+
+
+def test_tool_calls_are_shown_beside_the_answer(holdfast: Run, folder: Path) -> None:
+    (folder / "notes.txt").write_text("remember me")
+    call = {"tool": "read_file", "arguments": {"path": "notes.txt"}}
+    text = script({"calls": [call]}, {"say": "I have read it."})
+    code, out, err = holdfast("send", text)
+    assert code == 0, err
+    assert out.endswith("I have read it.\n")
+    assert "▸ read_file" in err
+
+
+def test_the_answer_comes_as_json_for_scripts(holdfast: Run) -> None:
+    code, out, _ = holdfast("new", "--title", "Scripted", "--json")
+    session = json.loads(out)
+    assert (code, session["state"], session["title"]) == (0, "idle", "Scripted")
+    code, out, err = holdfast("send", "Scripted", "hello", "--json")
+    answer = json.loads(out)
+    assert code == 0, err
+    assert answer["run"]["state"] == "done"
+    assert answer["text"] == "You said: hello"
+    assert answer["session"]["id"] == session["id"]
+
+
+def test_a_busy_session_refuses_clearly_and_cancel_stops_it(
+    holdfast: Run, stub: OpenAIStub
+) -> None:
+    session = holdfast("new")[1].strip()
+    stub.play({"say": "wait", "hang_s": 50})
+    assert holdfast("send", session, "take your time", "--detach")[0] == 0
+    code, _, err = holdfast("send", session, "hurry")
+    assert code == 3
+    assert "running" in err
+    assert holdfast("cancel", session)[0] == 0
+
+
+def test_a_failed_run_has_an_exit_code_and_words(holdfast: Run, stub: OpenAIStub) -> None:
+    stub.play({"error": 401})
+    code, _, err = holdfast("send", "will it work?")
+    assert code == 1
+    assert "the run failed" in err
+
+
+def test_sessions_are_found_shown_and_ended(holdfast: Run) -> None:
+    session = holdfast("new", "--title", "To be ended")[1].strip()
+    holdfast("send", session, "the word is xylophone")
+    assert session in holdfast("ls")[1]
+    assert "xylophone" in holdfast("show", session[:20])[1]
+    assert "xylophone" in holdfast("search", "xylophone")[1]
+    kinds = [
+        json.loads(line)["type"]
+        for line in holdfast("log", session, "--json")[1].split("\n")
+        if line
+    ]
+    assert {"session.created", "run.created", "run.completed"} <= set(kinds)
+    assert holdfast("end", session)[0] == 0
+    code, _, err = holdfast("send", session, "still there?")
+    assert code == 3
+    assert "gone" in err
+
+
+def test_attach_shows_history_and_sends_what_is_typed(holdfast: Run) -> None:
+    session = holdfast("new")[1].strip()
+    holdfast("send", session, "earlier")
+    code, out, err = holdfast("attach", session, input_text="typed here\n")
+    assert code == 0, err
+    assert "you: earlier" in out
+    assert "You said: typed here" in out
+
+
+def test_an_unknown_session_and_a_missing_server_are_told_apart(
+    holdfast: Run, product: Product
+) -> None:
+    code, _, err = holdfast("show", "nobody")
+    assert code == 3
+    assert "not_found" in err
+    code, _, err = holdfast("show", "nobody", "--json")
+    assert json.loads(err)["error"]["code"] == "not_found"
+    product.extra_environment["HOLDFAST_URL"] = "http://127.0.0.1:9"
+    try:
+        assert holdfast("ls")[0] == 4
+    finally:
+        del product.extra_environment["HOLDFAST_URL"]
+
+
+@pytest.mark.req("K-002")
+def test_operators_come_and_go_by_command(product: Product, holdfast: Run) -> None:
+    session = holdfast("new")[1].strip()
+    added = json.loads(product.command("operator", "add", "carla", "--json").stdout)
+    with product.api(added["token"]) as client:
+        assert client.get("/sessions").json()["items"] == []
+        assert client.get(f"/sessions/{session}").status_code == 404
+        assert "carla" in product.command("operator", "ls").stdout
+        assert product.command("operator", "revoke", "carla").returncode == 0
+        assert client.get("/sessions").status_code == 401
+    again = product.command("operator", "add", "carla")
+    assert again.returncode == 3
+    assert "carla" in again.stderr
+
+
+def test_the_token_command_prints_a_token_that_works(product: Product) -> None:
+    token = product.command("token").stdout.strip()
+    assert token == product.token()
+    answer = httpx2.get(
+        f"{product.url}/api/v1/sessions",
+        headers={"Authorization": f"Bearer {token}"},
+        trust_env=False,
+    )
+    assert answer.status_code == 200
+
+
+def test_status_is_ready_and_names_the_parts(product: Product) -> None:
+    answer = product.command("status", "--json")
+    status = json.loads(answer.stdout)
+    assert answer.returncode == 0
+    assert status["ready"]
+    assert all(status["running"].values())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("usage",),
+        ("du",),
+        ("doctor",),
+        ("watch", "--once"),
+        ("project", "ls"),
+        ("project", "validate"),
+        ("issue", "ls"),
+    ],
+    ids=" ".join,
+)
+def test_looking_around_works_on_an_empty_shelf(holdfast: Run, command: tuple[str, ...]) -> None:
+    code, out, err = holdfast(*command)
+    assert code == 0, out + err
