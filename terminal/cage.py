@@ -49,7 +49,7 @@ class CagePolicy:
         """The policy of a project file's `cage` mapping; unknown keys are errors."""
         known = {"fs", "net", "env", "memory_mb", "pids", "walltime_s", "cpu_s"}
         _refuse_unknown("cage", raw, known)
-        files = raw.get("fs") or {}
+        files = raw.get("fs", {})
         if not isinstance(files, Mapping):
             raise BadCage("cage.fs is a mapping of read_write, read_only and hidden")
         _refuse_unknown("cage.fs", files, {"read_write", "read_only", "hidden"})

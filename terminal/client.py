@@ -7,7 +7,7 @@ finished process answer from what the host kept, and the next call reopens a bro
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,7 +108,7 @@ class TerminalClient:
         """How the process ended, as soon as it has; all its output is on disk by then."""
         return Exit.from_json(await self._call("wait", timeout_s=None, key=key))
 
-    async def output(self, key: str, from_seq: int = 0) -> AsyncIterator[tuple[int, bytes]]:
+    async def output(self, key: str, from_seq: int = 0) -> AsyncGenerator[tuple[int, bytes], None]:
         """Every byte from `from_seq` to the exit, as (position, bytes); the slow lose nothing."""
         connection = await self._live()
         channel, queue = connection.open_channel()
@@ -154,7 +154,7 @@ class TerminalClient:
             connection, channel, queue, key=key, mode=mode, automatic_credit=automatic_credit
         )
 
-    async def events(self, *, session_id: str | None = None) -> AsyncIterator[HostEvent]:
+    async def events(self, *, session_id: str | None = None) -> AsyncGenerator[HostEvent, None]:
         """What happens to processes from now on, until the connection ends (HostLost)."""
         connection = await self._live()
         channel, queue = connection.open_channel()

@@ -39,6 +39,10 @@ class TestHost:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self.remove()
+
+    def remove(self) -> None:
+        """Delete socket, state and work folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
