@@ -14,7 +14,7 @@ from storage.rows import table
 from storage.search.hits import show
 from storage.search.index import Hit, Hits, Index, Sort, index_of
 from storage.search.indexer import Progress, catch_up, progress, reset
-from storage.search.matching import Text
+from storage.search.matching import SUBSTRING_CHARS_MIN, Text
 from storage.search.projection import message_text, transcript_text
 from storage.search.query import Query, leaves, parse
 from storage.search.scope import TRANSCRIPTS, Filters
@@ -91,8 +91,10 @@ def _page(db: Db, index: Index, query: Query, search: Search, done: Progress) ->
     found = index.find(
         db, query, search.filters, sort=search.sort, offset=search.offset, limit=wanted
     )
-    substrings = not found.items and (
-        search.offset == 0 or not _any_words(db, index, query, search.filters)
+    substrings = (
+        not found.items
+        and any(len(leaf.text) >= SUBSTRING_CHARS_MIN for leaf in leaves(query))
+        and (search.offset == 0 or not _any_words(db, index, query, search.filters))
     )
     if substrings:
         found = _by_substrings(db, index, query, search, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Row, exists, select
+from sqlalchemy import Row, exists, func, select
 
 from storage.engine import Db
 from storage.rows import table
@@ -23,17 +23,19 @@ _terminals, _supersessions = table(PtyTranscript), table(Supersession)
 
 def show(db: Db, hits: list[Hit], leaves: list[Leaf], *, substrings: bool) -> list[dict[str, Any]]:
     """The hits in their order; one whose row has gone meanwhile is left out."""
+    items = _message_items(db, [hit.document for hit in hits if hit.document > 0])
+    items |= _terminal_items(db, [hit.document for hit in hits if hit.document < 0])
     shown = []
     for hit in hits:
-        item = _message_item(db, hit) if hit.document > 0 else _terminal_item(db, hit)
+        item = items.get(hit.document)
         if item is not None:
             text = item.pop("_text")
-            item["snippet"] = snippet(text, leaves, substrings=substrings)
-            shown.append(item)
+            marked = snippet(text, leaves, substrings=substrings)
+            shown.append({**item, "snippet": marked, "score": hit.score})
     return shown
 
 
-def _message_item(db: Db, hit: Hit) -> dict[str, Any] | None:
+def _message_items(db: Db, numbers: list[int]) -> dict[int, dict[str, Any]]:
     superseded = exists(
         select(1).where(
             _supersessions.c.session_id == _messages.c.session_id,
@@ -41,14 +43,18 @@ def _message_item(db: Db, hit: Hit) -> dict[str, Any] | None:
             _supersessions.c.undone_change.is_(None),
         )
     )
+    before, after = _neighbour(newer=False), _neighbour(newer=True)
     wanted = (
-        select(_messages, superseded.label("superseded"), *_session_columns())
+        select(_messages, superseded.label("superseded"), before, after, *_session_columns())
         .join_from(_messages, _sessions, _sessions.c.id == _messages.c.session_id)
-        .where(_messages.c.number == hit.document)
+        .where(_messages.c.number.in_(numbers))
     )
-    row = db.connection().execute(wanted).first()
-    if row is None:
-        return None
+    rows = db.connection().execute(wanted).all()
+    nearby = _neighbours(db, [number for row in rows for number in (row.before, row.after)])
+    return {row.number: _message_item(row, nearby) for row in rows}
+
+
+def _message_item(row: Row[Any], nearby: dict[int, dict[str, Any]]) -> dict[str, Any]:
     return {
         "id": row.id,
         "session_id": row.session_id,
@@ -57,26 +63,31 @@ def _message_item(db: Db, hit: Hit) -> dict[str, Any] | None:
         "role": row.role,
         "agent_path": row.agent_path,
         "timestamp": row.created_at,
-        "snippet": "",
-        "context": _context(db, row.session_id, row.seq),
+        "context": [
+            {"position": position, **nearby[number]}
+            for position, number in (("before", row.before), ("after", row.after))
+            if number in nearby
+        ],
         "model": row.model or row.session_model,
-        "superseded": row.superseded,
-        "score": hit.score,
+        "superseded": bool(row.superseded),
         **_session_fields(row),
         "_text": message_text(row.role, row.content, row.tool_name, row.tool_calls),
     }
 
 
-def _terminal_item(db: Db, hit: Hit) -> dict[str, Any] | None:
+def _terminal_items(db: Db, documents: list[int]) -> dict[int, dict[str, Any]]:
+    if not documents:
+        return {}
     wanted = (
-        select(_terminals, *_session_columns())
+        select(TRANSCRIPTS.c.number, _terminals, *_session_columns())
         .join_from(TRANSCRIPTS, _terminals, _terminals.c.id == TRANSCRIPTS.c.transcript_id)
         .join(_sessions, _sessions.c.id == _terminals.c.session_id)
-        .where(TRANSCRIPTS.c.number == -hit.document)
+        .where(TRANSCRIPTS.c.number.in_([-document for document in documents]))
     )
-    row = db.connection().execute(wanted).first()
-    if row is None:
-        return None
+    return {-row.number: _terminal_item(row) for row in db.connection().execute(wanted)}
+
+
+def _terminal_item(row: Row[Any]) -> dict[str, Any]:
     return {
         "id": row.pty_id,
         "session_id": row.session_id,
@@ -85,11 +96,9 @@ def _terminal_item(db: Db, hit: Hit) -> dict[str, Any] | None:
         "role": TERMINAL_ROLE,
         "agent_path": "primary",
         "timestamp": row.created_at,
-        "snippet": "",
         "context": [],
         "model": None,
         "superseded": False,
-        "score": hit.score,
         **_session_fields(row),
         "_text": transcript_text(row.text),
     }
@@ -114,17 +123,29 @@ def _session_fields(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _context(db: Db, session_id: str, seq: int) -> list[dict[str, Any]]:
-    """One message before and one after, shortened."""
-    mine = select(_messages.c.id, _messages.c.role, _messages.c.content, _messages.c.seq).where(
-        _messages.c.session_id == session_id
+def _neighbour(*, newer: bool) -> Any:
+    """The number of the message next to this one in its session."""
+    other = _messages.alias("newer" if newer else "older")
+    beyond = other.c.seq > _messages.c.seq if newer else other.c.seq < _messages.c.seq
+    order = other.c.seq if newer else other.c.seq.desc()
+    return (
+        select(other.c.number)
+        .where(other.c.session_id == _messages.c.session_id, beyond)
+        .order_by(order)
+        .limit(1)
+        .scalar_subquery()
+        .correlate(_messages)
+        .label("after" if newer else "before")
     )
-    before = mine.where(_messages.c.seq < seq).order_by(_messages.c.seq.desc()).limit(1)
-    after = mine.where(_messages.c.seq > seq).order_by(_messages.c.seq).limit(1)
-    context = []
-    for position, wanted in (("before", before), ("after", after)):
-        row = db.connection().execute(wanted).first()
-        if row is not None:
-            text = row.content[:CONTEXT_CHARS]
-            context.append({"position": position, "id": row.id, "role": row.role, "content": text})
-    return context
+
+
+def _neighbours(db: Db, numbers: list[int | None]) -> dict[int, dict[str, Any]]:
+    """The start of each of these messages."""
+    start = func.substr(_messages.c.content, 1, CONTEXT_CHARS).label("start")
+    wanted = select(_messages.c.number, _messages.c.id, _messages.c.role, start).where(
+        _messages.c.number.in_([number for number in numbers if number is not None])
+    )
+    return {
+        row.number: {"id": row.id, "role": row.role, "content": row.start}
+        for row in db.connection().execute(wanted)
+    }

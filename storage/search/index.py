@@ -80,7 +80,10 @@ class Index(Protocol):
         ...
 
     def candidates(self, db: Db, query: Query, filters: Filters) -> Iterator[int]:
-        """Documents that may match by substrings, newest first; the caller checks them."""
+        """Documents that may match by substrings, newest first; the caller checks them.
+
+        Every one within the filters when nothing in the query narrows the search.
+        """
         ...
 
     def merge(self, db: Db) -> None:

@@ -144,14 +144,14 @@ class PostgresIndex:
 
     def candidates(self, db: Db, query: Query, filters: Filters) -> Iterator[int]:
         """Documents that may match by substrings, newest first; the caller checks them."""
-        substrings = _substrings(query)
-        if substrings is None:
-            return
         joined, conditions, _ = within(filters, _documents, _documents.c.document)
+        substrings = _substrings(query)
+        if substrings is not None:
+            conditions.append(substrings)
         found = (
             select(_documents.c.document)
             .select_from(joined)
-            .where(substrings, *conditions)
+            .where(*conditions)
             .order_by(_documents.c.document.desc())
             .limit(CANDIDATES_MAX)
         )

@@ -128,18 +128,18 @@ class SqliteIndex:
 
     def candidates(self, db: Db, query: Query, filters: Filters) -> Iterator[int]:
         """Documents that may match by substrings, newest first; the caller checks them."""
-        match = _trigram_match(query)
-        if match is None:
-            return
         joined, conditions, _ = within(filters, _trigrams, _trigrams.c.rowid)
+        match = _trigram_match(query)
+        if match is not None:
+            conditions.append(literal_column("search_trigrams").bool_op("MATCH")(match))
         found: Select[Any] = (
             select(_trigrams.c.rowid)
             .select_from(joined)
-            .where(text("search_trigrams MATCH :match"), *conditions)
+            .where(*conditions)
             .order_by(_trigrams.c.rowid.desc())
             .limit(CANDIDATES_MAX)
         )
-        for row in db.connection().execute(found, {"match": match}):
+        for row in db.connection().execute(found):
             yield row[0]
 
     def merge(self, db: Db) -> None:

@@ -57,7 +57,12 @@ class Shelf:
         insert_once(
             db,
             Operator,
-            {"id": self.operator_id, "name": self.operator_id, "created_at": now_ms(), "disabled": False},
+            {
+                "id": self.operator_id,
+                "name": self.operator_id,
+                "created_at": now_ms(),
+                "disabled": False,
+            },
         )
         project = Project(
             id=self.project_id, created_by=self.operator_id, name="project", path="/work"

@@ -1,0 +1,50 @@
+"""Stores for integration tests: one suite, both databases."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.opening import OpenStore, open_store
+from tests.support.library import Shelf
+
+
+@pytest.fixture(scope="session")
+def migrated_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose database has our tables; copying it is quicker than migrating again."""
+    home = tmp_path_factory.mktemp("migrated") / "home"
+    open_store(None, home).close()
+    return home
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path, migrated_home: Path) -> Iterator[OpenStore]:
+    """A fresh SQLite store."""
+    shutil.copytree(migrated_home, tmp_path / "home")
+    store = open_store(None, tmp_path / "home", synchronous="OFF")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def postgres_store(postgres_url: str, tmp_path: Path) -> Iterator[OpenStore]:
+    """A fresh Postgres store."""
+    store = open_store(postgres_url, tmp_path / "home-of-postgres")
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def either_store(request: pytest.FixtureRequest) -> OpenStore:
+    """A fresh store of each kind in turn."""
+    store: OpenStore = request.getfixturevalue(f"{request.param}_store")
+    return store
+
+
+@pytest.fixture
+def shelf(either_store: OpenStore) -> Shelf:
+    """An operator with a project in a fresh store."""
+    return Shelf(either_store)

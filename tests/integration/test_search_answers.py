@@ -1,0 +1,215 @@
+"""Search on both databases: what is found, by whom, and how it is shown."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import delete
+from sqlmodel import col, select
+
+from domain.ids import new_id
+from storage.engine import Db
+from storage.search import index as index_module
+from storage.search import postgres_index, sqlite_index
+from storage.search.indexer import catch_up, forget, reindex_message
+from storage.search.indexer import progress as index_progress
+from storage.tables import Message, Supersession
+from storage.tables_history import PtyTranscript
+from tests.support.library import Shelf
+
+TEXTS = {
+    "redis": "Please fix the redis cache; chat-send is broken",
+    "postgres": "Postgres and the Cache: getUserById(",
+    "tokyo": "東京タワーへ行く",
+    "cafe": "un café noir",
+}
+
+
+@pytest.fixture
+def ids(shelf: Shelf) -> dict[str, str]:
+    """The messages of TEXTS, by name."""
+    session = shelf.session(source="cli")
+    return {name: shelf.say(session, text).id for name, text in TEXTS.items()}
+
+
+QUERIES: list[tuple[str, set[str]]] = [
+    ("cache", {"redis", "postgres"}),
+    ("redis cache", {"redis"}),
+    ("(redis OR postgres) AND cache", {"redis", "postgres"}),
+    ("cache NOT redis", {"postgres"}),
+    ('"redis cache"', {"redis"}),
+    ('"cache redis"', set()),
+    ("chat-send", {"redis"}),
+    ("post*", {"postgres"}),
+    ("東京", {"tokyo"}),
+    ("タワー", {"tokyo"}),
+    ("京", {"tokyo"}),
+    ("京東", set()),
+    ("cafe", {"cafe"}),
+    ("CAFÉ", {"cafe"}),
+    ("serBy", {"postgres"}),
+    ('"ById("', {"postgres"}),
+    ("AND", set()),
+    ('"redis', {"redis"}),
+    ("%_'\\;--", set()),
+    ("ad_s", set()),
+]
+
+
+@pytest.mark.req("H-010", "H-012", "H-031", "H-034")
+def test_queries_find_what_they_mean(shelf: Shelf, ids: dict[str, str]) -> None:
+    for query, names in QUERIES:
+        assert shelf.found(query) == {ids[name] for name in names}, query
+
+
+@pytest.mark.req("H-033")
+def test_a_hit_shows_where_it_stands(shelf: Shelf) -> None:
+    session = shelf.session(source="telegram")
+    before = shelf.say(session, "b" * 300)
+    hit = shelf.say(session, "the needle", "primary", model="stub:one")
+    after = shelf.say(session, "afterwards")
+    (item,) = shelf.search("needle").items
+    assert (item["id"], item["session_id"]) == (hit.id, session)
+    assert item["role"] == "primary"
+    assert item["timestamp"] == hit.created_at
+    assert item["snippet"] == "the >>>needle<<<"
+    assert [entry["id"] for entry in item["context"]] == [before.id, after.id]
+    assert [len(entry["content"]) for entry in item["context"]] == [200, len("afterwards")]
+    assert (item["source"], item["model"]) == ("telegram", "stub:one")
+    assert item["session_started"] > 0
+    assert item["score"] > 0
+
+
+@pytest.mark.req("H-004", "H-032")
+def test_filters_narrow_a_search(shelf: Shelf) -> None:
+    first, second = shelf.session(source="cli"), shelf.session(source="discord")
+    one = shelf.say(first, "needle one")
+    two = shelf.say(second, "needle two", "primary")
+    three = shelf.say(second, "needle three", "tool", tool_name="shell")
+    assert shelf.found("needle", sources=("cli",)) == {one.id}
+    assert shelf.found("needle", exclude_sources=("cli",)) == {two.id, three.id}
+    assert shelf.found("needle", roles=("primary",)) == {two.id}
+    assert shelf.found("needle", session_id=second) == {two.id, three.id}
+    assert shelf.found("needle", project_id=shelf.project_id) == {one.id, two.id, three.id}
+    assert shelf.found("needle", project_id="another") == set()
+    assert shelf.found("needle", since=three.created_at + 1) == set()
+    assert shelf.found("needle", until=one.created_at - 1) == set()
+    assert shelf.found("edle", roles=("tool",)) == {three.id}
+
+
+@pytest.mark.req("K-002")
+def test_another_operators_messages_are_never_found(shelf: Shelf) -> None:
+    stranger = Shelf(shelf.store, "operator-two")
+    mine = shelf.say(shelf.session(), "shared words")
+    theirs = stranger.say(stranger.session(), "shared words")
+    assert shelf.found("shared") == {mine.id}
+    assert stranger.found("shared") == {theirs.id}
+    assert stranger.found("hared") == {theirs.id}
+
+
+@pytest.mark.req("H-010")
+def test_tools_and_their_arguments_are_found_and_long_output_is_cut(shelf: Shelf) -> None:
+    session = shelf.session()
+    call = shelf.say(
+        session,
+        "",
+        "primary",
+        tool_calls=[{"id": "c1", "name": "shell", "arguments": {"command": "make zebra"}}],
+    )
+    output = shelf.say(session, "x " * 5_000 + "unreached", "tool", tool_name="grep")
+    assert shelf.found("zebra") == {call.id}
+    assert shelf.found("grep") == {output.id}
+    assert shelf.found("unreached") == set()
+
+
+def test_a_terminals_text_is_found(shelf: Shelf) -> None:
+    session = shelf.session()
+    transcript = PtyTranscript(
+        id=new_id(), session_id=session, pty_id="pty-1", transcript="sha256:0", text="$ make lion"
+    )
+    shelf.store.write(lambda db: db.add(transcript))
+    (item,) = shelf.search("lion").items
+    assert (item["id"], item["role"], item["session_id"]) == ("pty-1", "terminal", session)
+    assert shelf.found("lion", roles=("operator",)) == set()
+
+
+def test_a_superseded_message_is_found_and_flagged(shelf: Shelf) -> None:
+    session = shelf.session()
+    message = shelf.say(session, "withdrawn words")
+    cause = Supersession(
+        session_id=session, message_id=message.id, cause="rollback", cause_id="c", change=1
+    )
+    shelf.store.write(lambda db: db.add(cause))
+    (item,) = shelf.search("withdrawn").items
+    assert item["superseded"] is True
+
+
+def test_sorting_by_time_and_paging(shelf: Shelf) -> None:
+    session = shelf.session()
+    said = [shelf.say(session, f"needle {'needle ' * n}").id for n in range(5)]
+    newest = shelf.search("needle", sort="recency", limit=2)
+    assert [item["id"] for item in newest.items] == [said[4], said[3]]
+    assert newest.more
+    rest = shelf.search("needle", sort="recency", limit=10, offset=2)
+    assert [item["id"] for item in rest.items] == [said[2], said[1], said[0]]
+    assert not rest.more
+
+
+def test_beyond_the_ranked_many_the_newest_come_first_and_the_answer_says_so(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (index_module, sqlite_index, postgres_index):
+        monkeypatch.setattr(module, "RANKED_MAX", 3)
+    session = shelf.session()
+    said = [shelf.say(session, "needle").id for _ in range(5)]
+    answer = shelf.search("needle", roles=("operator",))
+    assert not answer.ranked
+    assert [item["id"] for item in answer.items] == said[::-1]
+    assert shelf.search("absent").ranked
+
+
+def test_a_search_sees_every_committed_message_at_once(shelf: Shelf) -> None:
+    session = shelf.session()
+    for number in range(12):
+        message = shelf.say(session, f"word{number} common")
+        assert shelf.found(f"word{number}") == {message.id}
+    assert len(shelf.found("common")) == 12
+    assert index_progress(shelf.store).behind == 0
+
+
+def test_a_completed_message_can_be_filed_anew(shelf: Shelf) -> None:
+    message = shelf.say(shelf.session(), "half")
+    assert shelf.found("half") == {message.id}
+    index = index_module.index_of(shelf.store)
+
+    def complete(db: Db) -> None:
+        row = db.get(Message, message.number or _number(db, message.id))
+        assert row is not None
+        row.content = "whole"
+        db.add(row)
+        db.flush()
+        reindex_message(db, index, row.number or 0)
+
+    shelf.store.write(complete)
+    assert shelf.found("half") == set()
+    assert shelf.found("whole") == {message.id}
+
+
+def test_forgotten_sessions_leave_the_index(shelf: Shelf) -> None:
+    session, other = shelf.session(), shelf.session()
+    shelf.say(session, "secret word")
+    kept = shelf.say(other, "secret word")
+    catch_up(shelf.store)
+    index = index_module.index_of(shelf.store)
+
+    def purge(db: Db) -> None:
+        forget(db, index, session)
+        db.connection().execute(delete(Message).where(col(Message.session_id) == session))
+
+    shelf.store.write(purge)
+    assert shelf.found("secret") == {kept.id}
+
+
+def _number(db: Db, message_id: str) -> int:
+    number = db.exec(select(Message.number).where(Message.id == message_id)).one()
+    assert number is not None
+    return number

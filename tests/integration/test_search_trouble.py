@@ -1,0 +1,108 @@
+"""An index that is dropped, damaged or of another version: writes go on, and search mends it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from storage.opening import OpenStore
+from storage.search import finder, indexer
+from storage.search.indexer import Progress, catch_up, progress, reset
+from storage.trouble import StoreBusy
+from tests.support.library import Shelf
+
+
+def execute(store: OpenStore, *statements: str) -> None:
+    """Do harm."""
+    store.write(lambda db: [db.connection().execute(text(each)) for each in statements] and None)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DROP TABLE search_words",
+        "DROP TABLE search_words_data",
+        "DROP TABLE search_words_config",
+        "DELETE FROM search_words_data WHERE id > 10",
+        "DELETE FROM search_words_data",
+        "DROP TABLE search_transcripts",
+        "DROP TABLE search_state",
+        "UPDATE search_state SET value = 0 WHERE key = 'version'",
+    ],
+)
+def test_a_damaged_index_is_built_anew_by_the_next_search(
+    sqlite_store: OpenStore, harm: str
+) -> None:
+    shelf = Shelf(sqlite_store)
+    session = shelf.session()
+    first = shelf.say(session, "needle one")
+    assert shelf.found("needle") == {first.id}
+    execute(sqlite_store, harm)
+    second = shelf.say(session, "needle two")
+    assert shelf.found("needle") == {first.id, second.id}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["DROP TABLE search_documents", "DROP TABLE search_state", "DROP TABLE search_transcripts"],
+)
+def test_a_damaged_index_is_built_anew_on_postgres(postgres_store: OpenStore, harm: str) -> None:
+    shelf = Shelf(postgres_store)
+    first = shelf.say(shelf.session(), "needle one")
+    assert shelf.found("needle") == {first.id}
+    execute(postgres_store, harm)
+    assert shelf.found("needle") == {first.id}
+
+
+def test_a_half_built_index_says_so(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexer, "BATCH_MESSAGES_MAX", 2)
+    session = shelf.session()
+    for number in range(7):
+        shelf.say(session, f"needle {number}")
+    monkeypatch.setattr(finder, "catch_up", lambda store: catch_up(store, budget_s=-1.0))
+    answer = shelf.search("needle")
+    assert not answer.complete
+    assert len(answer.items) == 2
+    assert answer.index["state"] == "building"
+    assert answer.index["behind"] == 5
+    monkeypatch.undo()
+    assert len(shelf.search("needle").items) == 7
+
+
+def test_a_busy_store_still_answers_from_what_is_indexed(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = shelf.session()
+    known = shelf.say(session, "needle")
+    assert shelf.found("needle") == {known.id}
+    shelf.say(session, "needle")
+
+    def busy(_store: object) -> Progress:
+        raise StoreBusy("busy")
+
+    monkeypatch.setattr(finder, "catch_up", busy)
+    answer = shelf.search("needle")
+    assert [item["id"] for item in answer.items] == [known.id]
+    assert not answer.complete
+
+
+def test_an_index_that_cannot_be_built_is_an_answer_and_not_an_error(
+    sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(sqlite_store)
+    shelf.say(shelf.session(), "needle")
+    shelf.search("needle")
+    execute(sqlite_store, "DROP TABLE search_words")
+    monkeypatch.setattr(finder, "reset", lambda store: None)
+    answer = shelf.search("needle")
+    assert answer.items == []
+    assert not answer.complete
+    assert answer.index["state"] == "damaged"
+
+
+def test_reset_begins_an_empty_index(shelf: Shelf) -> None:
+    shelf.say(shelf.session(), "needle")
+    assert catch_up(shelf.store).state == "ready"
+    reset(shelf.store)
+    assert progress(shelf.store).state == "building"
+    assert len(shelf.found("needle")) == 1
