@@ -107,6 +107,18 @@ def plan(
     )
 
 
+def whole_turns(messages: Sequence[Entry], chosen: Collection[str]) -> list[str]:
+    """The chosen messages, oldest first, each with the rest of its turn."""
+    wanted = set(chosen)
+    touched = {
+        index
+        for turn in _turns(messages)
+        if any(messages[index].id in wanted for index in turn)
+        for index in turn
+    }
+    return [entry.id for index, entry in enumerate(messages) if index in touched]
+
+
 def _turns(messages: Sequence[Entry]) -> list[list[int]]:
     """The positions of each turn's messages; a result joins the turn that holds its call."""
     turns: list[list[int]] = []

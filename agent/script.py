@@ -77,6 +77,28 @@ def next_step(turns: Sequence[Turn]) -> Step | None:
     return END if element is None else parse_element(element, index, key)
 
 
+def parse_element(element: dict[str, Any], index: int = 0, key: str = "00000000") -> Step:
+    """The element as a step, or the `bad_script` error."""
+    values = dict(element)
+    calls = values.pop("calls", [])
+    if "call" in values:
+        calls = [{"call": values.pop("call"), "arguments": values.pop("arguments", {})}]
+    usage = values.pop("usage", None)
+    known = {item.name for item in fields(Step)} - {"calls", "usage", "index", "key"}
+    if unknown := sorted(set(values) - known):
+        raise bad_script(f"unknown key {unknown[0]!r}")
+    try:
+        return Step(
+            calls=tuple((str(_call_name(call)), call.get("arguments", {})) for call in calls),
+            usage=None if usage is None else Usage(**usage),
+            index=index,
+            key=key,
+            **values,
+        )
+    except (TypeError, AttributeError) as error:
+        raise bad_script(str(error)) from error
+
+
 def last_question(turns: Sequence[Turn]) -> int | None:
     """The position of the last message that an operator wrote; summaries are not."""
     for position in range(len(turns) - 1, -1, -1):
@@ -151,28 +173,6 @@ def _element(elements: Sequence[Any], index: int) -> dict[str, Any] | None:
             return _element([inner[index % len(inner)]], 0)
         index -= times * len(inner)
     return None
-
-
-def parse_element(element: dict[str, Any], index: int = 0, key: str = "00000000") -> Step:
-    """The element as a step, or the `bad_script` error."""
-    values = dict(element)
-    calls = values.pop("calls", [])
-    if "call" in values:
-        calls = [{"call": values.pop("call"), "arguments": values.pop("arguments", {})}]
-    usage = values.pop("usage", None)
-    known = {item.name for item in fields(Step)} - {"calls", "usage", "index", "key"}
-    if unknown := sorted(set(values) - known):
-        raise bad_script(f"unknown key {unknown[0]!r}")
-    try:
-        return Step(
-            calls=tuple((str(_call_name(call)), call.get("arguments", {})) for call in calls),
-            usage=None if usage is None else Usage(**usage),
-            index=index,
-            key=key,
-            **values,
-        )
-    except (TypeError, AttributeError) as error:
-        raise bad_script(str(error)) from error
 
 
 def _call_name(call: dict[str, Any]) -> Any:
