@@ -53,15 +53,19 @@ class ModelActivities:
     @answering
     async def call_model(self, step: ModelStep) -> ModelResult:
         """One model call. Safe to repeat: its rows are keyed by the call's id."""
-        known = await self.store.aread(lambda db: _known(db, step))
-        if known is not None:
-            return known
-        if activity.info().attempt > 1:
+        attempt, message_id = activity.info().attempt, step.message_id
+        if attempt > 1:
+            known = await self.store.aread(lambda db: _known(db, step))
+            if known is not None:
+                return known
             await self._after_a_crash(step)
-        message_id = new_id()
-        context = await self.store.awrite(lambda db: self._begin(db, step, message_id))
+            message_id = new_id()
+        context = await self.store.aread(lambda db: self._context(db, step))
         if context.too_long and not step.after_compaction:
             return ModelResult(must_compact=True)
+        call = _call(step, context, attempt, message_id)
+        if attempt > 1:
+            await self.store.awrite(lambda db: calls.begin(db, call))
         stream = DeltaStream(
             self.store,
             session_id=step.session_id,
@@ -79,21 +83,19 @@ class ModelActivities:
                     max_output_tokens=context.spec.max_output_tokens,
                 )
         except ContextOverflow as error:
-            await self._fail(step, stream, message_id, error.code, error.message)
+            await self._fail(step, stream, call, error.code, error.message)
             return ModelResult(overflow=True)
         except (PermanentProviderError, PassingProviderError) as error:
-            await self._fail(step, stream, message_id, error.code, error.message)
+            await self._fail(step, stream, call, error.code, error.message)
             raise _as_failure(error) from error
         except asyncio.CancelledError:
-            await asyncio.shield(self._stopped(step, stream, message_id))
+            await asyncio.shield(self._stopped(step, stream, call))
             raise
         await stream.close()
-        return await self.store.awrite(
-            lambda db: self._commit(db, step, message_id, context, answer)
-        )
+        return await self.store.awrite(lambda db: self._commit(db, step, call, context, answer))
 
-    def _begin(self, db: Db, step: ModelStep, message_id: str) -> Context:
-        context = build(
+    def _context(self, db: Db, step: ModelStep) -> Context:
+        return build(
             db,
             self.store.blobs,
             self.config(),
@@ -101,76 +103,58 @@ class ModelActivities:
             agent_path=step.agent_path,
             invocation_id=step.invocation_id,
         )
-        if context.too_long and not step.after_compaction:
-            return context
-        descriptor = self.store.blobs.put_json(context.descriptor())
-        calls.begin(
-            db,
-            Call(
-                id=step.call_id,
-                session_id=step.session_id,
-                run_id=step.run_id,
-                step=step.step,
-                attempt=activity.info().attempt,
-                agent_path=step.agent_path,
-                type="root-agent" if step.invocation_id is None else "subagent",
-                request_ref=blobs.commit(db, descriptor),
-                model=context.route.model,
-                provider=context.route.provider,
-                message_id=message_id,
-            ),
-        )
-        return context
 
     async def _after_a_crash(self, step: ModelStep) -> None:
         """Did the attempt before this one die with its worker? Keep its words, and say so."""
 
         def recover(db: Db) -> str | None:
             before = calls.find(db, step.call_id)
-            if before is None or before.status != "started":
+            if before is not None and before.status != "started":
                 return None
+            message_id = step.message_id if before is None else before.message_id or ""
             session = sessions.get(db, step.session_id)
             policy = projects.file_by_hash(db, session.dsl_hash).on_crash
             recovered = SessionCrashRecovered(
                 session_id=step.session_id, failed_run_id=step.run_id, policy=policy
             )
             events.append(db, step.session_id, recovered, run_id=step.run_id)
-            _set_aside(db, step, before.message_id or "", before.id)
-            calls.fail(db, before.id, {"code": CRASHED, "message": CRASHED_WORDS})
+            _set_aside(db, step, message_id, step.call_id)
             return policy
 
         if await self.store.awrite(recover) == "fail":
             raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
 
     async def _fail(
-        self, step: ModelStep, stream: DeltaStream, message_id: str, code: str, words: str
+        self, step: ModelStep, stream: DeltaStream, call: Call, code: str, words: str
     ) -> None:
         await stream.close()
 
         def fail(db: Db) -> None:
+            calls.begin(db, call)
             calls.fail(db, step.call_id, {"code": code, "message": words})
-            _set_aside(db, step, message_id, step.call_id, text=stream.text)
+            _set_aside(db, step, call.message_id or "", step.call_id, text=stream.text)
 
         await self.store.awrite(fail)
 
-    async def _stopped(self, step: ModelStep, stream: DeltaStream, message_id: str) -> None:
+    async def _stopped(self, step: ModelStep, stream: DeltaStream, call: Call) -> None:
         """Keep the last words: for good when the run was cancelled, aside when it goes on."""
         details = activity.cancellation_details()
         if details is not None and details.cancel_requested:
-            await self._keep_partial(step, stream, message_id)
+            await self._keep_partial(step, stream, call)
         elif details is not None and details.worker_shutdown:
-            await self._fail(step, stream, message_id, "worker_shutdown", "The worker stopped.")
+            await self._fail(step, stream, call, "worker_shutdown", "The worker stopped.")
 
-    async def _keep_partial(self, step: ModelStep, stream: DeltaStream, message_id: str) -> None:
+    async def _keep_partial(self, step: ModelStep, stream: DeltaStream, call: Call) -> None:
         await stream.close()
 
         def keep(db: Db) -> None:
+            calls.begin(db, call)
             calls.fail(db, step.call_id, {"code": "cancelled", "message": "cancelled"})
             if stream.text:
                 message = messages.append(
                     db,
                     step.session_id,
-                    id=message_id,
+                    id=call.message_id,
                     run_id=step.run_id,
                     role=_role(step),
                     agent_path=step.agent_path,
@@ -184,11 +168,15 @@ class ModelActivities:
         await self.store.awrite(keep)
 
     def _commit(
-        self, db: Db, step: ModelStep, message_id: str, context: Context, answer: ModelAnswer
+        self, db: Db, step: ModelStep, call: Call, context: Context, answer: ModelAnswer
     ) -> ModelResult:
         known = _known(db, step)
         if known is not None:
             return known
+        message_id = call.message_id or ""
+        descriptor = self.store.blobs.put_json(context.descriptor())
+        call.request_ref = blobs.commit(db, descriptor)
+        calls.begin(db, call)
         usage = answer.usage
         asked = [
             {"id": one.id, "name": one.name, "arguments": one.arguments}
@@ -244,6 +232,22 @@ class ModelActivities:
         if run_limit is not None and calls.cost_of_run(db, step.run_id) >= run_limit:
             return "budget_reached"
         return None
+
+
+def _call(step: ModelStep, context: Context, attempt: int, message_id: str) -> Call:
+    """The row of this attempt; an attempt that dies before it is stored leaves none."""
+    return Call(
+        id=step.call_id,
+        session_id=step.session_id,
+        run_id=step.run_id,
+        step=step.step,
+        attempt=attempt,
+        agent_path=step.agent_path,
+        type="root-agent" if step.invocation_id is None else "subagent",
+        model=context.route.model,
+        provider=context.route.provider,
+        message_id=message_id,
+    )
 
 
 def _known(db: Db, step: ModelStep) -> ModelResult | None:

@@ -78,6 +78,7 @@ class ModelStep:
     run_id: str
     step: int
     call_id: str
+    message_id: str  # of the first attempt's answer
     agent_path: str = "primary"
     invocation_id: str | None = None
     after_compaction: bool = False

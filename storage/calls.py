@@ -16,6 +16,8 @@ from storage.tables import Call, Run, SessionRow
 from storage.tables_history import Frame
 
 _calls, _runs, _sessions, _frames = table(Call), table(Run), table(SessionRow), table(Frame)
+# Steps are those of the run's own loop; subagents and compactions have none of their own here.
+ROOT = "root-agent"
 TOKENS = (
     "input_tokens",
     "output_tokens",
@@ -57,6 +59,7 @@ def begin(db: Db, call: Call) -> None:
             status="started",
             attempt=call.attempt,
             message_id=call.message_id,
+            request_ref=call.request_ref,
             error=None,
         )
 
@@ -80,7 +83,7 @@ def finish(db: Db, call_id: str, bill: Bill, **columns: Any) -> None:
     )
     _add_to_session(db, call.session_id, bill, used)
     if call.run_id is not None:
-        _add_to_run(db, call.run_id, bill)
+        _add_to_run(db, call.run_id, bill, steps=1 if call.type == ROOT else 0)
     put = CallPut(call_id=call_id, status="done", call_type=call.type)
     events.append(db, call.session_id, put, run_id=call.run_id, row=("call", call_id))
 
@@ -118,14 +121,14 @@ def _add_to_session(db: Db, session_id: str, bill: Bill, used: dict[str, int]) -
     db.connection().execute(update(_sessions).where(_sessions.c.id == session_id).values(values))
 
 
-def _add_to_run(db: Db, run_id: str, bill: Bill) -> None:
+def _add_to_run(db: Db, run_id: str, bill: Bill, *, steps: int) -> None:
     db.connection().execute(
         update(_runs)
         .where(_runs.c.id == run_id)
         .values(
             tokens_in=_runs.c.tokens_in + bill.input_tokens,
             tokens_out=_runs.c.tokens_out + bill.output_tokens,
-            steps=_runs.c.steps + 1,
+            steps=_runs.c.steps + steps,
             cost_usd=func.coalesce(_runs.c.cost_usd, 0.0) + (bill.cost_usd or 0.0),
         )
     )

@@ -101,6 +101,7 @@ class AgentLoop:
             run_id=self.progress.run_id,
             step=self.progress.step,
             call_id=fresh_id(),
+            message_id=fresh_id(),
             agent_path=self.agent_path,
             invocation_id=self.invocation_id,
             after_compaction=after_compaction,
