@@ -30,6 +30,7 @@ from storage.tables import SessionRow, ToolCallRow
 from terminal.errors import TerminalError
 
 MODEL_BYTES_MAX = 32 * 1024
+CHANGES_FILES = frozenset({"shell", "write_file", "edit_file"})
 FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "list_files", "grep"})
 
 
@@ -56,9 +57,16 @@ Runner = Callable[[ToolRequest], Awaitable[ToolOutcome]]
 class ToolActivities:
     """Calls of tools. `more` adds tools that need other parts, by name."""
 
-    def __init__(self, store: OpenStore, shell: Shell, more: Mapping[str, Runner]) -> None:
+    def __init__(
+        self,
+        store: OpenStore,
+        shell: Shell,
+        more: Mapping[str, Runner],
+        before_change: Callable[[str, str], Awaitable[None]] | None = None,
+    ) -> None:
         self.store = store
         self.shell = shell
+        self._before_change = before_change
         self.runners: dict[str, Runner] = {**more, "shell": self._shell}
         self.runners.update(dict.fromkeys(FILE_TOOLS, self._file))
 
@@ -73,6 +81,8 @@ class ToolActivities:
             raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
         try:
             async with beating():
+                if self._before_change is not None and request.call.tool_name in CHANGES_FILES:
+                    await self._before_change(step.session_id, step.run_id)
                 outcome = await self._outcome(request)
         except TerminalError as error:
             await self.store.awrite(lambda db: tool_calls.release(db, request.call.id))

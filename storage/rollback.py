@@ -11,7 +11,7 @@ from domain.clock import now_ms
 from domain.errors import Conflict
 from domain.events import CheckpointRolledBack, CompactionUndone, SubagentFinished
 from domain.lifecycle import Action, State, next_state
-from storage import checkpoints, events, runs, sessions, supersessions, tool_calls
+from storage import checkpoints, compactions, events, runs, sessions, supersessions, tool_calls
 from storage.engine import Db
 from storage.rows import table
 from storage.tables import Message, SubagentInvocation, ToolCallRow
@@ -52,6 +52,7 @@ def roll_back(
         )
     killed = _kill_subagents(db, session_id)
     cancelled = _cancel_run(db, session.active_run, user_id)
+    compactions.abandon_pending(db, session_id)
     _undo_compactions(db, point)
     superseded = supersessions.supersede_after(
         db, session_id, point.message_seq, "rollback", point.id
@@ -127,7 +128,7 @@ def _undo_compactions(db: Db, point: Checkpoint) -> None:
         row = db.connection().execute(
             update(_compactions)
             .where(_compactions.c.id == compaction_id)
-            .values(rolled_back=True)
+            .values(rolled_back=True, undone_at=now_ms())
             .returning(_compactions.c.summary_message_id)
         )
         summary = row.scalar()

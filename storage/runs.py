@@ -83,6 +83,15 @@ def answer(db: Db, run_id: str, message_id: str) -> None:
     change(db, Run, run_id, primary_response=message_id)
 
 
+def set_tree(db: Db, run_id: str, tree: str | None) -> None:
+    """Note the files as they were before the run; the first snapshot counts."""
+    db.connection().execute(
+        update(_runs)
+        .where(_runs.c.id == run_id, _runs.c.tree_before.is_(None))
+        .values(tree_before=tree)
+    )
+
+
 def close(
     db: Db,
     run_id: str,

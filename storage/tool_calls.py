@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from domain.clock import now_ms
 from domain.events import CallPut
@@ -133,6 +133,17 @@ def abandon(db: Db, run_id: str, why: str) -> int:
             is not None
         )
     return closed
+
+
+def count_since(db: Db, session_id: str, tool_name: str, since: int) -> int:
+    """How many calls of a tool were taken up after a time."""
+    calls = select(func.count()).where(
+        _calls.c.session_id == session_id,
+        _calls.c.tool_name == tool_name,
+        _calls.c.created_at >= since,
+        _calls.c.attempt > 0,
+    )
+    return int(db.connection().execute(calls).scalar_one())
 
 
 def tool_call_json(call: ToolCallRow) -> dict[str, Any]:

@@ -48,12 +48,13 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     async def issue(request: ToolRequest) -> ToolOutcome:
         return await run_issue(store, request.session.id, request.call.input)
 
+    pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
     tools = {"todo": todo, "issue": issue, "session_search": search.run}
     families: list[object] = [
         SessionActivities(store),
         ModelActivities(store, config),
-        ToolActivities(store, Shell(store, terminals), tools),
-        CheckpointActivities(store, terminals.client, settings.shadow_git_dir),
+        ToolActivities(store, Shell(store, terminals), tools, pausing.save_before_run),
+        pausing,
         CompactionActivities(store, config),
         SubagentActivities(store, terminals),
     ]

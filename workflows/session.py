@@ -328,6 +328,7 @@ class SessionWorkflow:
             user_id=command.user_id or core.carried.operator,
             command_id=command.command_id,
             restore_files=command.restore_files,
+            undo_restore=command.undo_restore,
         )
         done = await steps.roll_back_session(step, RolledBack, summary="roll back")
         if core.run is not None:

@@ -1,0 +1,318 @@
+"""Pause, resume and roll back: a short transaction each, then the processes and the files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from temporalio import activity
+
+from activities.agent_prompts import prompts_of_agents
+from activities.heartbeats import beating
+from activities.refusals import answering
+from activities.sessions import max_steps
+from activities.tree_restore import Restoration
+from activities.trees import Taken, Trees
+from domain.checkpoint_steps import (
+    Paused,
+    PauseStep,
+    Resumed,
+    ResumeStep,
+    RollBackStep,
+    RolledBack,
+    TreeSaved,
+    TreeStep,
+)
+from domain.errors import Conflict
+from domain.events import FilesRestored
+from domain.lifecycle import State
+from domain.steps import ProcessesStep
+from storage import (
+    checkpoints,
+    compaction_reviews,
+    events,
+    projects,
+    rollback,
+    runs,
+    sessions,
+    tool_calls,
+)
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.tables import SessionRow
+from storage.tables_history import Checkpoint
+from terminal.client import TerminalClient
+
+TerminalFactory = Callable[[], Awaitable[TerminalClient]]
+NO_FILES = "the files of this checkpoint were not saved"
+
+
+class CheckpointActivities:
+    """The steps around a pause point. Each may be repeated: ids decide what was done."""
+
+    def __init__(self, store: OpenStore, terminal: TerminalFactory, snapshots: Path) -> None:
+        self.store = store
+        self._terminal = terminal
+        self.trees = Trees(snapshots, hidden=[store.home])
+
+    @activity.defn(name="pause_session")
+    @answering
+    async def pause_session(self, step: PauseStep) -> Paused:
+        """Make the checkpoint; the session is paused and its slot free when this returns."""
+        prompts = await self.store.aread(lambda db: prompts_of_agents(db, step.session_id))
+
+        def pause(db: Db) -> Paused:
+            made = checkpoints.create(
+                db,
+                self.store.blobs,
+                checkpoint_id=step.checkpoint_id,
+                session_id=step.session_id,
+                created_by=step.created_by,
+                prompts=prompts,
+                run_id=step.run_id,
+                reason=step.reason or _asked_reason(db, step.tool_call_id),
+                compaction_id=step.compaction_id,
+            )
+            return Paused(checkpoint_id=made.id, state=sessions.get(db, step.session_id).state)
+
+        return await self.store.awrite(pause)
+
+    @activity.defn(name="resume_session")
+    @answering
+    async def resume_session(self, step: ResumeStep) -> Resumed:
+        """Leave the pause point; 409 when it is not the current one or there is no slot."""
+        return await self.store.awrite(lambda db: _resume(db, self.store, step))
+
+    @activity.defn(name="roll_back_session")
+    @answering
+    async def roll_back_session(self, step: RollBackStep) -> RolledBack:
+        """Go back to a checkpoint; with `restore_files` its files come back too."""
+        async with beating():
+            point = await self.store.aread(
+                lambda db: checkpoints.get(db, step.session_id, step.checkpoint_id)
+            )
+            wants_files = step.restore_files or step.undo_restore
+            tree = point.undo_tree if step.undo_restore else point.tree
+            if step.restore_files and tree is None and not point.tree_note:
+                tree = await self._save_late(step)
+            undo = await self._save_first(step, point) if wants_files and tree else None
+            outcome = await self.store.awrite(
+                lambda db: rollback.roll_back(
+                    db,
+                    step.session_id,
+                    step.checkpoint_id,
+                    user_id=step.user_id,
+                    command_id=step.command_id,
+                    undo_tree=undo,
+                )
+            )
+            files: dict[str, list[str]] = {}
+            if wants_files:
+                files = await self._restore(step, outcome.cancelled_run, tree)
+        return RolledBack(
+            state=State.IDLE.value,
+            messages_superseded=outcome.messages_superseded,
+            cancelled_run=outcome.cancelled_run,
+            killed_invocations=outcome.killed_invocations,
+            files=files,
+        )
+
+    @activity.defn(name="suspend_processes")
+    @answering
+    async def suspend_processes(self, step: ProcessesStep) -> bool:
+        """Stop what the run has running; whether every process was seen stopped."""
+        async with beating():
+            return await self._if_still(step, State.PAUSED, suspend=True)
+
+    @activity.defn(name="resume_processes")
+    @answering
+    async def resume_processes(self, step: ProcessesStep) -> bool:
+        """Let what was stopped go on."""
+        async with beating():
+            return await self._if_still(step, State.RUNNING, suspend=False)
+
+    @activity.defn(name="kill_processes")
+    @answering
+    async def kill_processes(self, step: ProcessesStep) -> bool:
+        """SIGTERM, five seconds, SIGKILL for what the run or the session has running."""
+        async with beating():
+            client = await self._terminal()
+            if step.run_id is None:
+                killed = await client.kill(session_id=step.session_id)
+            else:
+                killed = await client.kill(run_id=step.run_id)
+            return bool(killed)
+
+    @activity.defn(name="snapshot_tree")
+    @answering
+    async def snapshot_tree(self, step: TreeStep) -> TreeSaved:
+        """Save the working directory, once for a checkpoint and once for a run."""
+        async with beating():
+            saved = await self.store.aread(lambda db: _saved_before(db, step))
+            if saved is not None:
+                return saved
+            session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
+            taken = await asyncio.to_thread(self.trees.take, session.working_directory)
+            return await self.store.awrite(lambda db: _note_tree(db, step, taken))
+
+    async def save_before_run(self, session_id: str, run_id: str) -> None:
+        """Save the working directory before the run's first tool that may change it."""
+        await self.snapshot_tree(TreeStep(session_id=session_id, run_id=run_id))
+
+    async def _if_still(self, step: ProcessesStep, state: State, *, suspend: bool) -> bool:
+        """Act on the processes, unless the session has moved on since it was asked for."""
+        session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
+        if session.state != state:
+            return False
+        client = await self._terminal()
+        act = client.suspend if suspend else client.resume
+        if step.run_id is None:
+            return (await act(session_id=step.session_id)).verified
+        return (await act(run_id=step.run_id)).verified
+
+    async def _save_late(self, step: RollBackStep) -> str | None:
+        """The files of a checkpoint that is rolled back before they could be saved."""
+        late = TreeStep(session_id=step.session_id, checkpoint_id=step.checkpoint_id)
+        return (await self.snapshot_tree(late)).tree
+
+    async def _save_first(self, step: RollBackStep, point: Checkpoint) -> str | None:
+        """The files as they are before anything is brought back, so that it can be undone."""
+        if point.rolled_back_command == step.command_id and step.command_id:
+            return point.undo_tree  # a repeat: what is there now may be half restored
+        session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
+        if session.active_run is not None:
+            client = await self._terminal()
+            await client.kill(run_id=session.active_run)
+        taken = await asyncio.to_thread(self.trees.take, session.working_directory)
+        if taken.tree is None:
+            raise Conflict(f"the files cannot be restored: {taken.note}")
+        return taken.tree
+
+    async def _restore(
+        self, step: RollBackStep, run_id: str | None, tree: str | None
+    ) -> dict[str, list[str]]:
+        if tree is None:
+            return _files(Restoration(not_undone=[NO_FILES]))
+        session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
+        done = await asyncio.to_thread(self.trees.restore, session.working_directory, tree)
+
+        def note(db: Db) -> None:
+            commands = _shells_since(db, step.session_id, step.checkpoint_id)
+            if commands:
+                done.not_undone.append(
+                    f"what {commands} shell commands since then did outside the folder,"
+                    " over the network or as processes of their own"
+                )
+            restored = FilesRestored(
+                checkpoint_id=step.checkpoint_id,
+                restored=len(done.restored),
+                deleted=len(done.deleted),
+                skipped=len(done.not_undone),
+            )
+            events.append(
+                db, session.id, restored, run_id=run_id, row=("checkpoint", step.checkpoint_id)
+            )
+
+        await self.store.awrite(note)
+        return _files(done)
+
+
+def _asked_reason(db: Db, tool_call_id: str | None) -> str:
+    """What the model said when it called `checkpoint`."""
+    call = tool_calls.find(db, tool_call_id) if tool_call_id else None
+    reason = call.input.get("reason", "") if call is not None else ""
+    return reason if isinstance(reason, str) else json.dumps(reason)
+
+
+def _resume(db: Db, store: OpenStore, step: ResumeStep) -> Resumed:
+    session = sessions.lock(db, step.session_id)
+    done = checkpoints.find(db, step.checkpoint_id) if step.checkpoint_id else None
+    repeated = (
+        bool(step.command_id) and done is not None and (done.resumed_command == step.command_id)
+    )
+    if not repeated:
+        point = checkpoints.pause_point(db, session, step.checkpoint_id)
+        record = compaction_reviews.pending_at(db, point)
+        compaction_reviews.check_verdict(step.compaction, record)
+        if record is not None:
+            return _review(db, store, step, session, point)
+    moved, edited = checkpoints.resume(
+        db,
+        store.blobs,
+        step.session_id,
+        step.checkpoint_id,
+        command_id=step.command_id,
+        nothing_left=step.nothing_left,
+    )
+    return _resumed(db, moved, edited)
+
+
+def _review(
+    db: Db, store: OpenStore, step: ResumeStep, session: SessionRow, point: Checkpoint
+) -> Resumed:
+    record = compaction_reviews.pending_at(db, point)
+    assert record is not None, "checked by the caller"
+    if step.compaction == "reject":
+        moved = compaction_reviews.reject(db, session, point, record, command_id=step.command_id)
+        return _resumed(db, moved, 0)
+    review = store.blobs.read_json(step.review_id) if step.review_id else {}
+    moved = compaction_reviews.approve(
+        db,
+        session,
+        point,
+        record,
+        review=review,
+        new_run_id=step.new_run_id,
+        user_id=step.user_id,
+        command_id=step.command_id,
+    )
+    return _resumed(db, moved, 0)
+
+
+def _resumed(db: Db, session: SessionRow, edited: int) -> Resumed:
+    limit = max_steps(projects.file_by_hash(db, session.dsl_hash))
+    run_id = session.active_run if session.state == State.RUNNING else None
+    return Resumed(state=session.state, run_id=run_id, max_steps=limit, prompts_edited=edited)
+
+
+def _saved_before(db: Db, step: TreeStep) -> TreeSaved | None:
+    if step.checkpoint_id is not None:
+        point = checkpoints.get(db, step.session_id, step.checkpoint_id)
+        if point.tree is not None or point.tree_note:
+            return TreeSaved(tree=point.tree, note=point.tree_note)
+    elif step.run_id is not None:
+        run = runs.get(db, step.run_id)
+        if run.tree_before is not None:
+            return TreeSaved(tree=run.tree_before)
+    return None
+
+
+def _note_tree(db: Db, step: TreeStep, taken: Taken) -> TreeSaved:
+    if step.run_id is not None:
+        runs.set_tree(db, step.run_id, taken.tree)
+    if step.checkpoint_id is None:
+        return TreeSaved(tree=taken.tree, note=taken.note)
+    point = checkpoints.get(db, step.session_id, step.checkpoint_id)
+    session = sessions.get(db, step.session_id)
+    if point.tree is not None:
+        return TreeSaved(tree=point.tree, note=point.tree_note)
+    if session.state != State.PAUSED or session.current_checkpoint != point.id:
+        # These files may be later ones, and a wrong snapshot is worse than none.
+        taken = Taken(None, "the session went on before its files could be saved")
+    checkpoints.set_tree(db, point.id, taken.tree, taken.note)
+    return TreeSaved(tree=taken.tree, note=taken.note)
+
+
+def _shells_since(db: Db, session_id: str, checkpoint_id: str) -> int:
+    point = checkpoints.get(db, session_id, checkpoint_id)
+    return tool_calls.count_since(db, session_id, "shell", point.created_at)
+
+
+def _files(done: Restoration) -> dict[str, list[str]]:
+    return {
+        "restored": done.restored,
+        "deleted": done.deleted,
+        "not_undone": done.not_undone,
+    }
