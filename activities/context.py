@@ -14,13 +14,14 @@ from agent.tools.specs import ToolSpec, offered
 from domain.canonical import canonical, sha256
 from domain.project_file import AgentSpec, ProjectFile
 from settings.config import Config
-from storage import messages, projects, prompt_edits, sessions, todos
+from storage import compactions, messages, projects, prompt_edits, sessions, todos
 from storage.blobs import BlobFolder
 from storage.engine import Db
 from storage.tables import Message, SessionRow
 
 ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant", "tool": "tool"}
 SUMMARY = "summary"
+ANSWERS = ("primary", "subagent")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def build(
         tools=tools,
         message_ids=[row.id for row in rows],
         system_hash=sha256(prompt.encode("utf-8", "surrogatepass")),
-        tokens=_size(rows, turns),
+        tokens=_size(rows, turns, compactions.changed_at(db, session_id, agent_path)),
         window=window,
     )
 
@@ -131,17 +132,20 @@ def as_turn(message: Message) -> Turn:
     )
 
 
-def _size(rows: list[Message], turns: list[Turn]) -> int:
-    """What the last answer reported plus an estimate of what came after it."""
+def _size(rows: list[Message], turns: list[Turn], changed_at: int) -> int:
+    """What the last answer reported plus an estimate of what came after it.
+
+    A report from before the last compaction is about another context.
+    """
     reported: int | None = None
     tail: list[Message] = []
     for row in reversed(rows):
-        if row.role in ("primary", "subagent") and row.tokens and not row.meta.get("partial"):
-            reported = row.tokens
+        if row.role in ANSWERS and row.tokens and not row.meta.get("partial"):
+            reported = row.tokens if row.created_at > changed_at else None
             break
         tail.append(row)
     whole = estimate_turns(turns)
-    if reported is None or any(row.meta.get("kind") == SUMMARY for row in tail):
+    if reported is None:
         return whole
     return max(context_size(reported, [as_turn(row) for row in tail]), whole // 2)
 

@@ -30,7 +30,8 @@ class CompactionSettings(Strict):
     upper: float = Field(default=0.85, gt=0, le=1)
     lower: float = Field(default=0.60, gt=0, le=1)
     keep_turns: int = Field(default=2, ge=1, le=100)
-    delegate_to: str | None = Field(default=None, max_length=200)
+    delegate_to: str | None = Field(default=None, max_length=1000)  # a subagent, or command:…
+    observers: list[str] = Field(default_factory=list, max_length=8)
     schedule_minutes: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")

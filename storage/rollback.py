@@ -123,6 +123,7 @@ def _kill_subagents(db: Db, session_id: str) -> list[str]:
 def _undo_compactions(db: Db, point: Checkpoint) -> None:
     """K-085: what was compacted away after the checkpoint counts again; its summary does not."""
     session_id = point.session_id
+    compactions.abandon_pending(db, session_id)
     for compaction_id in _compactions_after(db, point):
         restored = supersessions.undo(db, session_id, "compaction", compaction_id)
         row = db.connection().execute(
