@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from agent.text import clean
+
 Role = Literal["system", "user", "assistant", "tool"]
 CostStatus = Literal["estimated", "actual", "unknown"]
 
@@ -154,13 +156,14 @@ def _result(call: ToolCall, later: Iterable[Turn]) -> Turn:
 
 
 def _portable(turn: Turn) -> Turn:
+    text = clean(turn.text)
     if turn.role == "tool":
-        return replace(turn, tool_call_id=portable_id(turn.tool_call_id or ""))
+        return replace(turn, text=text, tool_call_id=portable_id(turn.tool_call_id or ""))
     calls = tuple(
         replace(call, id=portable_id(call.id), name=_portable_name(call.name))
         for call in turn.tool_calls
     )
-    return replace(turn, tool_calls=calls)
+    return replace(turn, text=text, tool_calls=calls)
 
 
 def portable_id(provider_id: str) -> str:

@@ -32,6 +32,7 @@ from agent.errors import PassingProviderError
 from agent.pydantic_clients import clients
 from agent.pydantic_errors import explain
 from agent.routes import Route
+from agent.text import Joiner, clean, clean_json
 from agent.tools.specs import ToolSpec
 
 _SYSTEM_INSIDE = frozenset({"openai", "ollama"})
@@ -81,6 +82,7 @@ class _Reader:
 
     def __init__(self, on_text: Callable[[str], Awaitable[None] | None]) -> None:
         self.on_text = on_text
+        self.joiner = Joiner()
         self.started = False
         self.consumer_error: Exception | None = None
 
@@ -93,7 +95,8 @@ class _Reader:
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 await self._tell(event.delta.content_delta)
 
-    async def _tell(self, text: str) -> None:
+    async def _tell(self, piece: str) -> None:
+        text = self.joiner.add(piece)
         if not text:
             return
         try:
@@ -162,7 +165,7 @@ def _answer(route: Route, response: StreamedResponse) -> ModelAnswer:
     finished = response.get()
     usage = finished.usage
     return ModelAnswer(
-        text="".join(part.content for part in finished.parts if isinstance(part, TextPart)),
+        text=clean("".join(p.content for p in finished.parts if isinstance(p, TextPart))),
         tool_calls=tuple(_call(p) for p in finished.parts if isinstance(p, ToolCallPart)),
         usage=Usage(
             input_tokens=usage.input_tokens,
@@ -189,4 +192,4 @@ def _call(part: ToolCallPart) -> ToolCall:
             return ToolCall(part.tool_call_id, part.tool_name, {}, note)
     if not isinstance(arguments, dict):
         return ToolCall(part.tool_call_id, part.tool_name, {}, "they are not a JSON object")
-    return ToolCall(part.tool_call_id, part.tool_name, arguments)
+    return ToolCall(part.tool_call_id, clean(part.tool_name), clean_json(arguments))

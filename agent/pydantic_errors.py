@@ -34,6 +34,8 @@ def explain(error: Exception, *, started: bool) -> ProviderError:
         return _disconnected(error, started=started)
     if isinstance(error, raised.ModelAPIError):
         return PassingProviderError("provider_error", _words(error), retry_after_s=_wait(error))
+    if isinstance(error, raised.ContentFilterError):
+        return PermanentProviderError("content_filtered", _words(error))
     if isinstance(error, raised.UserError):
         return PermanentProviderError("bad_request", _words(error))
     return PassingProviderError(

@@ -15,10 +15,13 @@ from typing import Any
 from agent.conversation import ToolCall, Turn, Usage
 from agent.errors import PermanentProviderError
 from agent.summary import SUMMARY_HEAD
+from agent.text import clean_json
 
 SCRIPT_CHARS_MAX = 1024 * 1024
 ELEMENTS_MAX = 10_000
 DELTAS_MAX = 100_000
+NUMBER_MAX = 1_000_000_000
+ERRORS = frozenset({"overflow", "connection"})
 _FENCE = re.compile(r"```script[ \t]*\r?\n(.*?)```", re.DOTALL)
 _STEP_ID = re.compile(r"scripted_[0-9a-f]{8}_(\d+)_")
 
@@ -79,7 +82,7 @@ def next_step(turns: Sequence[Turn]) -> Step | None:
 
 def parse_element(element: dict[str, Any], index: int = 0, key: str = "00000000") -> Step:
     """The element as a step, or the `bad_script` error."""
-    values = dict(element)
+    values = clean_json(element)
     calls = values.pop("calls", [])
     if "call" in values:
         calls = [{"call": values.pop("call"), "arguments": values.pop("arguments", {})}]
@@ -87,10 +90,13 @@ def parse_element(element: dict[str, Any], index: int = 0, key: str = "00000000"
     known = {item.name for item in fields(Step)} - {"calls", "usage", "index", "key"}
     if unknown := sorted(set(values) - known):
         raise bad_script(f"unknown key {unknown[0]!r}")
+    for name, value in values.items():
+        if not _fits(name, value):
+            raise bad_script(f"{name!r} cannot be {str(value)[:80]!r}")
     try:
         return Step(
             calls=tuple((str(_call_name(call)), call.get("arguments", {})) for call in calls),
-            usage=None if usage is None else Usage(**usage),
+            usage=None if usage is None else _usage(usage),
             index=index,
             key=key,
             **values,
@@ -116,15 +122,15 @@ def script_in(text: str) -> list[Any] | None:
     if stripped.startswith("{") and '"script"' in stripped:
         try:
             found = json.loads(stripped)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
-        return _elements(found)
+        return _elements(found) if isinstance(found.get("script"), list) else None
     fenced = _FENCE.search(text)
     if fenced is None:
         return None
     try:
         return _elements(json.loads(fenced.group(1)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise bad_script(f"not valid JSON: {error}") from error
 
 
@@ -173,6 +179,25 @@ def _element(elements: Sequence[Any], index: int) -> dict[str, Any] | None:
             return _element([inner[index % len(inner)]], 0)
         index -= times * len(inner)
     return None
+
+
+def _fits(name: str, value: object) -> bool:
+    if name == "say":
+        return isinstance(value, str)
+    if name in {"drop", "garbage"}:
+        return isinstance(value, bool)
+    if name == "error" and isinstance(value, str):
+        return value in ERRORS
+    whole = name not in {"every_ms", "hang_s"}
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        return False
+    return 0 <= value <= NUMBER_MAX
+
+
+def _usage(values: dict[str, Any]) -> Usage:
+    if not all(_fits(name, value) for name, value in values.items()):
+        raise bad_script('"usage" must hold numbers of tokens')
+    return Usage(**values)
 
 
 def _call_name(call: dict[str, Any]) -> Any:

@@ -168,12 +168,20 @@ async def test_usage_may_be_scripted_and_is_free_of_charge() -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        '{"script": 5}',
+        "```script\n5\n```",
+        '{"script": [{"usage": {"input_tokens": "many"}}]}',
         '{"script": ["say"]}',
         '{"script": [{"shout": "x"}]}',
         '{"script": [{"calls": [{}]}]}',
         '{"script": [{"repeat": "often"}]}',
         '{"script": [{"usage": {"tokens": 1}}]}',
+        '{"script": [{"say": 5}]}',
+        '{"script": [{"every_ms": "often"}]}',
+        '{"script": [{"hang_s": NaN}]}',
+        '{"script": [{"chunks": -1}]}',
+        '{"script": [{"error": "earthquake"}]}',
+        '{"script": [{"calls": "shell"}]}',
+        '{"script": [{"repeat": 2, "step": 5}]}',
         "```script\nnot json\n```",
     ],
 )
@@ -181,6 +189,12 @@ async def test_a_script_that_cannot_be_read_fails_the_call_for_good(script: str)
     with pytest.raises(PermanentProviderError) as raised:
         await ask(Turn("user", script))
     assert raised.value.code == "bad_script"
+
+
+async def test_json_that_is_no_script_is_a_message_like_any_other() -> None:
+    for message in ('{"script": "build.sh"}', '{"script": ' + "[" * 200_000):
+        answer = await ask(Turn("user", message), model="echo")
+        assert answer.text == f"You said: {message}"
 
 
 async def test_arguments_that_are_no_object_are_noted() -> None:
