@@ -69,7 +69,8 @@ def run_terminal_host(settings: Settings) -> None:
     from terminal.main import main
 
     settings.terminal_socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    main(settings.terminal_socket, settings.terminal_state_dir)
+    if code := main(settings.terminal_socket, settings.terminal_state_dir):
+        sys.exit(code)
 
 
 RUNNERS: dict[str, Callable[[Settings], None]] = {

@@ -85,9 +85,9 @@ class Supervisor:
         self.run_file.record("supervisor", os.getpid())
         say(f"holdfast: starting in {self.settings.home}")
         try:
-            self._start_terminal()
             for part in self.parts.values():
                 self._start(part)
+            self._start_terminal()
             while self.exit_code is None:
                 self._wait(wakeup)
                 self._look_after_parts()

@@ -35,14 +35,15 @@ def make_plan(settings: Settings) -> Plan:
         parts["temporal"] = _part(settings, "temporal", command)
         parts["temporal"].umask = 0o077
         ui_url = f"http://127.0.0.1:{ui_port}"
-    parts["api"] = _part(settings, "api", _python("api"))
-    parts["worker"] = _part(settings, "worker", _python("worker"))
+    parts["api"] = _part(settings, "api", _python("cli.part", "api"))
+    parts["worker"] = _part(settings, "worker", _python("cli.part", "worker"))
     return Plan(settings, parts, terminal_part(settings), ui_url, claimed)
 
 
 def terminal_part(settings: Settings) -> Part:
     """The terminal host of this machine."""
-    return _part(settings, "terminal", _python("terminal-host"))
+    where = [str(settings.terminal_socket), str(settings.terminal_state_dir)]
+    return _part(settings, "terminal", [*_python("terminal.main"), *where])
 
 
 def _with_a_port(settings: Settings) -> Settings:
@@ -57,9 +58,9 @@ def _with_a_port(settings: Settings) -> Settings:
     return settings
 
 
-def _python(part: str) -> list[str]:
+def _python(*words: str) -> list[str]:
     # -P: a folder named like one of our packages, where `holdfast up` was typed, is not ours.
-    return [sys.executable, "-P", "-m", "cli.part", part]
+    return [sys.executable, "-P", "-m", *words]
 
 
 def _part(settings: Settings, name: str, command: list[str]) -> Part:
