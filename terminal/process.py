@@ -192,7 +192,7 @@ class HostedProcess:
         root = self.root
         if root is None:
             return []
-        pids = await tree.stop_and_verify(root)
+        pids = await tree.stop(root)
         if pids is None:
             tree.proceed(root)
             raise SuspendFailed(f"some processes of {self.key} did not stop", key=self.key)

@@ -12,6 +12,7 @@ from pathlib import Path
 PROC = Path("/proc")
 ROUNDS_MAX = 50
 STOP_TIMEOUT_S = 5.0
+STOP_POLL_S = 0.0005
 STOPPED_STATES = frozenset("TtZXx")
 DEAD_STATES = frozenset("ZXx")
 
@@ -65,20 +66,29 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def stop(root: int) -> list[int]:
-    """SIGSTOP a whole tree, parents first, until no new process turns up; the pids stopped.
+async def stop(root: int) -> list[int] | None:
+    """Stop a whole tree and see each process of it stand still; None if some do not in time.
 
-    Parents go first so that a shell does not see its job stop and take the terminal back.
+    Parents stand before their children are stopped: a shell that still runs would see its job stop
+    and take the terminal back. New processes are looked for until there are none.
     """
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     stopped: list[int] = []
-    for _ in range(ROUNDS_MAX):
+    while time.monotonic() < deadline:
         fresh = [pid for pid in descendants(root) if pid not in stopped]
-        if not fresh:
-            break
+        if not fresh and all_stopped(stopped):
+            return [pid for pid in stopped if is_alive(pid)]
         for pid in fresh:
             send(pid, signal.SIGSTOP)
+            await _stands(pid, deadline)
         stopped += fresh
-    return stopped
+    return None
+
+
+async def _stands(pid: int, deadline: float) -> None:
+    # A process in the kernel stops when it comes back, mostly within microseconds.
+    while not all_stopped([pid]) and time.monotonic() < deadline:  # noqa: ASYNC110 (no event tells)
+        await asyncio.sleep(STOP_POLL_S)
 
 
 def proceed(root: int) -> list[int]:
@@ -95,21 +105,17 @@ def all_stopped(pids: Iterable[int]) -> bool:
     return all(status is None or status.state in STOPPED_STATES for status in statuses)
 
 
-async def stop_and_verify(root: int) -> list[int] | None:
-    """Stop a tree and look until each process of it stands still; None if some do not in time."""
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while time.monotonic() < deadline:
-        pids = stop(root)
-        if all_stopped(pids) and set(descendants(root)) <= set(pids):
-            return [pid for pid in pids if is_alive(pid)]
-        # A process in the kernel stops when it comes back from there, mostly within microseconds.
-        await asyncio.sleep(0.001)
-    return None
-
-
 def kill(root: int) -> None:
-    """SIGKILL a whole tree; it is stopped first so that nothing can be born meanwhile."""
-    for pid in stop(root):
+    """SIGKILL a whole tree; each is stopped first so that nothing can be born meanwhile."""
+    found: list[int] = []
+    for _ in range(ROUNDS_MAX):
+        fresh = [pid for pid in descendants(root) if pid not in found]
+        if not fresh:
+            break
+        for pid in fresh:
+            send(pid, signal.SIGSTOP)
+        found += fresh
+    for pid in found:
         send(pid, signal.SIGKILL)
 
 
