@@ -11,9 +11,8 @@ from starlette.requests import HTTPConnection
 from api import auth
 from api.commands import Asks
 from api.services import Services
-from domain.errors import NotFound
 from domain.ids import new_id
-from storage import sessions
+from storage import resolver
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.tables import Operator, SessionRow
@@ -75,7 +74,4 @@ OwnSession = Annotated[SessionRow, Depends(own_session)]
 
 def find_own(db: Db, operator_id: str, name: str) -> SessionRow:
     """The operator's session that `name` means, or NotFound."""
-    found = sessions.find(db, name)
-    if found is None or found.created_by != operator_id or found.purged:
-        raise NotFound("Session not found.")
-    return found
+    return resolver.resolve(db, operator_id, name).session

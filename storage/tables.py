@@ -78,7 +78,7 @@ class SessionRow(SQLModel, table=True):
         Index("ix_sessions_owner_active", "created_by", "archived", "last_active"),
         Index("ix_sessions_project_active", "project_id", "archived", "last_active"),
         Index("ix_sessions_state", "state", "created_by", "project_id"),
-        Index("ix_sessions_title", "created_by", "title"),
+        Index("ix_sessions_title", "created_by", "title", unique=True),
     )
     id: str = Field(primary_key=True)
     project_id: str
