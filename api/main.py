@@ -8,6 +8,7 @@ import uvicorn
 
 from api.app import create_app
 from api.services import Services, make_services
+from api.stream.protocol import SocketProtocol
 from settings.config import load_config
 from settings.environment import Settings
 from storage import operators
@@ -43,7 +44,7 @@ def server(services: Services) -> uvicorn.Server:
         port=settings.bind_port,
         loop="uvloop",
         http="httptools",
-        ws="websockets-sansio",
+        ws=SocketProtocol,
         ws_max_size=SOCKET_FRAME_BYTES_MAX,
         ws_ping_interval=PING_S,
         ws_ping_timeout=PING_S,

@@ -19,18 +19,22 @@ class Terminals:
         self._connecting = asyncio.Lock()
 
     async def client(self) -> TerminalClient:
-        """The client, or Unavailable while no host answers."""
+        """The shared client, or Unavailable while no host answers."""
         async with self._connecting:
             if self._client is None:
-                try:
-                    self._client = await TerminalClient.connect(
-                        self._settings.terminal_socket,
-                        state_dir=self._settings.terminal_state_dir,
-                        start=False,
-                    )
-                except (TerminalError, OSError) as error:
-                    raise Unavailable("the terminal host does not answer") from error
+                self._client = await self.new_client()
             return self._client
+
+    async def new_client(self) -> TerminalClient:
+        """A client of one's own: each socket watches over its own connection to the host."""
+        try:
+            return await TerminalClient.connect(
+                self._settings.terminal_socket,
+                state_dir=self._settings.terminal_state_dir,
+                start=False,
+            )
+        except (TerminalError, OSError) as error:
+            raise Unavailable("the terminal host does not answer") from error
 
     async def close(self) -> None:
         """Let go of the host; its terminals go on."""

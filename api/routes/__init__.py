@@ -5,12 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.routes import health, messages, projects, runs, sessions
+from api.stream import session_socket, system_socket
 
 ROUTERS: tuple[APIRouter, ...] = (
     projects.router,
     sessions.router,
     messages.router,
     runs.router,
+    session_socket.router,
+    system_socket.router,
 )
 
 # Served without the prefix /api/v1.

@@ -10,10 +10,13 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
+from domain.events import PtyAllocated
+from domain.lifecycle import OVER
 from storage import events, frames
 from storage.engine import Db
 from storage.feed import Feed
 from storage.opening import OpenStore
+from storage.tables_history import EventRow
 
 Channel = Literal["output", "events"]
 BATCH = 500
@@ -25,11 +28,15 @@ LOOK_AGAIN_S = 2.0
 
 @dataclass(frozen=True)
 class Sent:
-    """One frame, ready to be sent; `over` marks one that may be the session's last."""
+    """One frame, ready to be sent.
+
+    `over` marks one that may be the session's last; `pty_id` one that tells of a new terminal.
+    """
 
     seq: int
     text: str
     over: bool = False
+    pty_id: str | None = None
 
 
 class Gap(Exception):
@@ -139,12 +146,11 @@ def _output_after(db: Db, session_id: str, seq: int) -> list[Sent]:
 
 
 def _events_after(db: Db, session_id: str, seq: int) -> list[Sent]:
-    found = []
-    for row in events.after(db, session_id, seq, limit=BATCH):
-        payload = {**row.data, "event_id": row.id, "at": row.at}
-        over = row.kind in ("session.ended", "session.failed")
-        over = over or (
-            row.kind == "session.state" and row.data.get("to_state") in ("ended", "failed")
-        )
-        found.append(Sent(row.seq, frame_text("events", row.kind, payload, row.seq), over))
-    return found
+    return [_event(row) for row in events.after(db, session_id, seq, limit=BATCH)]
+
+
+def _event(row: EventRow) -> Sent:
+    payload = {**row.data, "event_id": row.id, "at": row.at}
+    over = row.kind == "session.state" and row.data.get("to_state") in OVER
+    pty_id = row.data.get("pty_id") if row.kind == PtyAllocated.kind else None
+    return Sent(row.seq, frame_text("events", row.kind, payload, row.seq), over, pty_id)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage.opening import OpenStore, open_store
+from tests.support.api_server import ApiServer, Caller
 from tests.support.library import Shelf
 
 
@@ -48,3 +49,19 @@ def either_store(request: pytest.FixtureRequest) -> OpenStore:
 def shelf(either_store: OpenStore) -> Shelf:
     """An operator with a project in a fresh store."""
     return Shelf(either_store)
+
+
+@pytest.fixture
+def api(sqlite_store: OpenStore, tmp_path: Path) -> Iterator[ApiServer]:
+    """The API over a fresh SQLite store, with doubled workflows."""
+    running = ApiServer(sqlite_store, tmp_path / "api-home").start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def caller(api: ApiServer) -> Iterator[Caller]:
+    """An operator of that API."""
+    found = api.operator("alice")
+    yield found
+    found.close()

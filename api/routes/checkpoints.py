@@ -1,0 +1,287 @@
+"""Checkpoints: pause, look, edit prompts, go on, or go back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+
+from api.dependencies import (
+    CommandId,
+    CommandsDep,
+    CurrentOperator,
+    OwnSession,
+    PageCursor,
+    PageLimit,
+    StoreDep,
+)
+from api.errors import documented
+from api.models import RequestBody, SessionShown, Shown, Text, shows
+from api.routes.messages import as_answered
+from api.routes.sessions import ONE, shown
+from domain.commands import Answer, Pause, Resume, RollBack
+from domain.errors import Conflict, Gone
+from storage import blobs, checkpoints, prompt_edits
+from storage.checkpoint_snapshots import checkpoint_json
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.session_views import make_cursor, read_cursor
+
+router = APIRouter(tags=["checkpoints"])
+REASON_CHARS_MAX = 1000
+MESSAGE_IDS_MAX = 10_000
+CheckpointId = Annotated[str, Path(min_length=1, max_length=64)]
+Target = Annotated[str, Path(min_length=1, max_length=512)]
+MessageId = Annotated[Text, Field(max_length=64)]
+
+
+class CheckpointShown(Shown):
+    """A checkpoint of K-059."""
+
+    id: str
+    session_id: str
+    run_id: str | None
+    created_at: int
+    created_by: str
+    reason: str
+    compaction_id: str | None
+    message_history_cursor: str | None
+    active_subagents: list[dict[str, Any]]
+    pending_tool_calls: list[dict[str, Any]]
+    prompts_in_effect: list[dict[str, Any]]
+    resumed_at: int | None
+    rolled_back: bool
+    superseded_by: str | None
+
+
+class CheckpointsShown(Shown):
+    """A page of checkpoints."""
+
+    items: list[CheckpointShown]
+    next_cursor: str | None
+
+
+class EditShown(Shown):
+    """A prompt edit."""
+
+    old_hash: str
+    new_hash: str
+
+
+class RolledBackShown(Shown):
+    """Where the session stands after a rollback."""
+
+    session: SessionShown
+    messages_superseded: int
+
+
+class PauseBody(RequestBody):
+    """Why the session is paused."""
+
+    reason: Text = Field(default="", max_length=REASON_CHARS_MAX)
+
+
+class PromptBody(RequestBody):
+    """The new text of a prompt."""
+
+    content: Text = Field(min_length=1, max_length=prompt_edits.PROMPT_CHARS_MAX)
+
+
+class ResumeBody(RequestBody):
+    """The operator's word on a compaction that waits here."""
+
+    compaction: Literal["approve", "reject"] | None = None
+    summary: Text | None = Field(default=None, max_length=500_000)
+    superseded_message_ids: list[MessageId] | None = Field(default=None, max_length=MESSAGE_IDS_MAX)
+
+
+class RollbackBody(RequestBody):
+    """Whether files come back too; `undo_restore` takes the last restore back."""
+
+    restore_files: bool = False
+    undo_restore: bool = False
+
+
+@router.post(
+    "/sessions/{session_id}/checkpoints",
+    status_code=201,
+    responses=shows(201, CheckpointShown, "paused") | documented(404, 409),
+)
+async def pause_session(
+    session: OwnSession,
+    operator: CurrentOperator,
+    commands: CommandsDep,
+    store: StoreDep,
+    command_id: CommandId,
+    body: PauseBody | None = None,
+) -> dict[str, Any]:
+    """Pause the running session at a new checkpoint."""
+    command = Pause(
+        command_id=command_id,
+        user_id=operator.id,
+        checkpoint_id=command_id,
+        reason=(body or PauseBody()).reason,
+    )
+    answer = await _conflicting(commands.send(session, "checkpoint", command))
+    return await _show(store, session.id, answer.checkpoint_id or command_id)
+
+
+@router.get(
+    "/sessions/{session_id}/checkpoints", responses=shows(200, CheckpointsShown) | documented(404)
+)
+async def list_checkpoints(
+    session: OwnSession,
+    store: StoreDep,
+    include_archived: Annotated[bool, Query()] = False,
+    limit: PageLimit = 50,
+    cursor: PageCursor = None,
+) -> dict[str, Any]:
+    """The session's checkpoints, newest first."""
+
+    def page(db: Db) -> dict[str, Any]:
+        before = read_cursor(cursor) if cursor is not None else None
+        rows = checkpoints.of_session(
+            db, session.id, include_archived=include_archived, limit=limit + 1, before=before
+        )
+        more = len(rows) > limit
+        rows = rows[:limit]
+        following = make_cursor(rows[-1].created_at, rows[-1].id) if more else None
+        return {"items": [checkpoint_json(db, row) for row in rows], "next_cursor": following}
+
+    return await store.aread(page)
+
+
+@router.get(
+    "/sessions/{session_id}/checkpoints/{checkpoint_id}",
+    responses=shows(200, CheckpointShown) | documented(404),
+)
+async def show_checkpoint(
+    session: OwnSession, checkpoint_id: CheckpointId, store: StoreDep
+) -> dict[str, Any]:
+    """One checkpoint with all that was in effect; a pending compaction is in it."""
+    return await _show(store, session.id, checkpoint_id)
+
+
+@router.put(
+    "/sessions/{session_id}/checkpoints/{checkpoint_id}/prompts/{target}",
+    responses=shows(200, EditShown) | documented(404, 409),
+)
+async def edit_prompt(
+    session: OwnSession,
+    checkpoint_id: CheckpointId,
+    target: Target,
+    body: PromptBody,
+    store: StoreDep,
+) -> dict[str, Any]:
+    """Replace an agent's prompt; it is in effect when the session goes on."""
+
+    def edit(db: Db) -> dict[str, Any]:
+        point = checkpoints.get(db, session.id, checkpoint_id)
+        return prompt_edits.edit_json(
+            prompt_edits.edit(db, store.blobs, point, target, body.content)
+        )
+
+    return await store.awrite(edit)
+
+
+@router.get(
+    "/sessions/{session_id}/checkpoints/{checkpoint_id}/prompts/{target}",
+    responses=shows(200, Shown) | documented(404),
+)
+async def show_prompt(
+    session: OwnSession, checkpoint_id: CheckpointId, target: Target, store: StoreDep
+) -> dict[str, Any]:
+    """An agent's prompt as it would be used on resume, and its hash."""
+
+    def read(db: Db) -> dict[str, Any]:
+        point = checkpoints.get(db, session.id, checkpoint_id)
+        return prompt_edits.prompt_json(db, store.blobs, point, target)
+
+    return await store.aread(read)
+
+
+@router.post(
+    "/sessions/{session_id}/checkpoints/{checkpoint_id}/resume", responses=ONE | documented(409)
+)
+async def resume_checkpoint(
+    session: OwnSession,
+    checkpoint_id: CheckpointId,
+    operator: CurrentOperator,
+    commands: CommandsDep,
+    store: StoreDep,
+    command_id: CommandId,
+    body: ResumeBody | None = None,
+) -> dict[str, Any]:
+    """Go on from the pause point; needs a slot."""
+    await _check(store, session.id, checkpoint_id)
+    wanted = body or ResumeBody()
+    command = Resume(
+        command_id=command_id,
+        user_id=operator.id,
+        checkpoint_id=checkpoint_id,
+        compaction=wanted.compaction,
+        review_id=await _stage_review(store, wanted),
+    )
+    answer = await _conflicting(commands.send(session, "resume", command))
+    return as_answered(await shown(store, session.id), answer)
+
+
+@router.post(
+    "/sessions/{session_id}/checkpoints/{checkpoint_id}/rollback",
+    responses=shows(200, RolledBackShown) | documented(404, 409),
+)
+async def roll_back(
+    session: OwnSession,
+    checkpoint_id: CheckpointId,
+    operator: CurrentOperator,
+    commands: CommandsDep,
+    store: StoreDep,
+    command_id: CommandId,
+    body: RollbackBody | None = None,
+) -> dict[str, Any]:
+    """Go back to a checkpoint; what came after it is kept, superseded."""
+    await _check(store, session.id, checkpoint_id)
+    wanted = body or RollbackBody()
+    command = RollBack(
+        command_id=command_id,
+        user_id=operator.id,
+        checkpoint_id=checkpoint_id,
+        restore_files=wanted.restore_files,
+        undo_restore=wanted.undo_restore,
+    )
+    answer = await _conflicting(commands.send(session, "rollback", command))
+    rolled_back: dict[str, Any] = {
+        "session": as_answered(await shown(store, session.id), answer),
+        "messages_superseded": answer.messages_superseded,
+    }
+    if answer.files:
+        rolled_back["files"] = answer.files
+    return rolled_back
+
+
+async def _show(store: OpenStore, session_id: str, checkpoint_id: str) -> dict[str, Any]:
+    return await store.aread(
+        lambda db: checkpoint_json(db, checkpoints.get(db, session_id, checkpoint_id))
+    )
+
+
+async def _check(store: OpenStore, session_id: str, checkpoint_id: str) -> None:
+    await store.aread(lambda db: checkpoints.get(db, session_id, checkpoint_id))
+
+
+async def _stage_review(store: OpenStore, body: ResumeBody) -> str | None:
+    """Keep the operator's own summary and choice; only their id travels to the workflow."""
+    given = body.model_dump(include={"summary", "superseded_message_ids"}, exclude_none=True)
+    if not given:
+        return None
+    return await store.awrite(lambda db: blobs.commit(db, store.blobs.put_json(given)))
+
+
+async def _conflicting(asked: Any) -> Answer:
+    """A session that is over refuses these like any other wrong state."""
+    try:
+        answer: Answer = await asked
+    except Gone as refusal:
+        raise Conflict(refusal.message, refusal.details) from None
+    return answer

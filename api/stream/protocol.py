@@ -1,0 +1,32 @@
+"""uvicorn's WebSocket protocol, told apart by why a connection ended, and never left hanging."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+TIMEOUT_REASON = "keepalive ping timeout"
+LOST_CODE = 1006
+ABORT_AFTER_S = 5.0
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """Says `timeout` for missed pongs, and aborts a peer that takes neither data nor a close."""
+
+    def keepalive_timeout(self) -> None:
+        """A pong is missing for a whole interval: two pings in a row went unanswered."""
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": LOST_CODE, "reason": TIMEOUT_REASON}
+        )
+        super().keepalive_timeout()
+        self._abort_later()
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """The application is done with the socket; unsent bytes get a moment, not forever."""
+        super().on_task_complete(task)
+        self._abort_later()
+
+    def _abort_later(self) -> None:
+        if not self.disconnected:
+            self.loop.call_later(ABORT_AFTER_S, self.transport.abort)

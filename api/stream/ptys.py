@@ -1,0 +1,161 @@
+"""A session's terminals on its socket: every live one is watched, and may be typed into."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Any, Literal
+
+from api.stream.frames import (
+    BadFrame,
+    Incoming,
+    binary_snapshot,
+    binary_stdout,
+    read_bytes,
+    read_pty_id,
+    read_size,
+)
+from api.stream.tail import frame_text
+from domain.errors import Refusal
+from domain.events import Event, PtyOutputThrottled, PtyReattached
+from storage import events
+from terminal.client import Attachment, Closed, Output, Snapshot, TerminalClient, Throttled
+from terminal.errors import TerminalError
+
+if TYPE_CHECKING:
+    from api.stream.connection import Connection
+
+WATCHED_MAX = 64
+
+
+class PtyBridge:
+    """The terminals of one connection. Bytes go to and from the terminal host directly."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._client: TerminalClient | None = None
+        self._attachments: dict[str, Attachment] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, live: list[dict[str, Any]]) -> None:
+        """Watch what was alive when the client came."""
+        for pty in live:
+            await self.watch(pty["pty_id"], again=True)
+
+    async def stop(self) -> None:
+        """Stop watching; the terminals go on."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._client is not None:
+            with contextlib.suppress(TerminalError, OSError):
+                await self._client.close_connection()
+
+    async def watch(self, pty_id: str, *, again: bool = False) -> None:
+        """Show one terminal from now on; one that is gone by now is left out."""
+        if pty_id in self._tasks or len(self._tasks) >= WATCHED_MAX:
+            return
+        role: Literal["viewer", "writer"] = "viewer" if self._connection.observer else "writer"
+        with contextlib.suppress(TerminalError, Refusal, OSError):
+            client = await self._terminal()
+            attachment = await client.attach(pty_id, role=role)
+            self._attachments[pty_id] = attachment
+            self._tasks[pty_id] = asyncio.create_task(self._show(pty_id, attachment, again=again))
+
+    async def take(self, frame: Incoming) -> None:
+        """One frame of the pty channel."""
+        pty_id = read_pty_id(frame.payload)
+        if frame.type == "ack":
+            return  # credit is given as the socket takes the bytes
+        if frame.type == "stdin":
+            await self.stdin(pty_id, read_bytes(frame.payload))
+        elif frame.type == "resize":
+            cols, rows = read_size(frame.payload)
+            await self._act(self._writable(pty_id).resize(cols=cols, rows=rows))
+        else:
+            raise BadFrame(f"unknown pty frame {frame.type[:40]!r}", "unknown_type")
+
+    async def stdin(self, pty_id: str, data: bytes) -> None:
+        """Type into a terminal."""
+        await self._act(self._writable(pty_id).write(data))
+
+    def _writable(self, pty_id: str) -> Attachment:
+        if self._connection.observer:
+            raise BadFrame("observers only watch", "forbidden")
+        attachment = self._attachments.get(pty_id)
+        if attachment is None:
+            raise BadFrame("no such terminal is alive", "not_found")
+        return attachment
+
+    async def _act(self, asked: Any) -> None:
+        try:
+            await asked
+        except (TerminalError, OSError) as error:
+            raise BadFrame(str(error), "terminal_error") from None
+
+    async def _terminal(self) -> TerminalClient:
+        if self._client is None:
+            self._client = await self._connection.services.terminals.new_client()
+        return self._client
+
+    async def _show(self, pty_id: str, attachment: Attachment, *, again: bool) -> None:
+        """Forward until the terminal is closed; whatever breaks ends the watching only."""
+        with contextlib.suppress(TerminalError, OSError):
+            async for happened in attachment:
+                if isinstance(happened, Snapshot):
+                    await self._snapshot(pty_id, happened)
+                    if again:
+                        again = False
+                        await self._record(
+                            PtyReattached(pty_id=pty_id, scrollback_lines_sent=happened.lines)
+                        )
+                elif isinstance(happened, Output):
+                    await self._stdout(pty_id, happened)
+                elif isinstance(happened, Throttled):
+                    await self._record(
+                        PtyOutputThrottled(pty_id=pty_id, dropped_bytes=happened.dropped_bytes)
+                    )
+                elif isinstance(happened, Closed):
+                    await self._closed(pty_id, happened)
+        self._attachments.pop(pty_id, None)
+
+    async def _snapshot(self, pty_id: str, screen: Snapshot) -> None:
+        if self._connection.hello.binary_pty:
+            size = (screen.cols, screen.rows)
+            await self._connection.send_bytes(
+                binary_snapshot(pty_id, screen.seq, size, screen.data)
+            )
+            return
+        payload = {
+            "pty_id": pty_id,
+            "data": base64.b64encode(screen.data).decode(),
+            "cols": screen.cols,
+            "rows": screen.rows,
+            "seq": screen.seq,
+        }
+        await self._connection.send_text(frame_text("pty", "snapshot", payload))
+
+    async def _stdout(self, pty_id: str, output: Output) -> None:
+        if self._connection.hello.binary_pty:
+            await self._connection.send_bytes(binary_stdout(pty_id, output.seq, output.data))
+            return
+        data = base64.b64encode(output.data).decode()
+        payload = {"pty_id": pty_id, "data": data, "seq": output.seq}
+        await self._connection.send_text(frame_text("pty", "stdout", payload))
+
+    async def _closed(self, pty_id: str, closed: Closed) -> None:
+        payload = {
+            "pty_id": pty_id,
+            "reason": closed.exit.reason.value,
+            "exit_code": closed.exit.code,
+        }
+        await self._connection.send_text(frame_text("pty", "closed", payload))
+
+    async def _record(self, event: Event) -> None:
+        if self._connection.observer:
+            return
+        session_id = self._connection.session_id
+        await self._connection.services.store.awrite(
+            lambda db: events.append(db, session_id, event)
+        )

@@ -1,0 +1,103 @@
+"""Stands in for the workflows in tests of the API: the same storage steps, no Temporal."""
+
+from __future__ import annotations
+
+from domain.clock import now_ms
+from domain.commands import Answer, Cancel, Command, NewMessage
+from domain.errors import Conflict
+from domain.events import SessionEnded
+from domain.ids import new_id
+from domain.lifecycle import Action, State, next_state
+from storage import admission, events, runs, sessions
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.tables import SessionRow
+
+
+class SessionsDouble:
+    """Answers commands as a session's workflow does, once per command id."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self.store = store
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[tuple[str, Command]] = []
+
+    async def send(self, session: SessionRow, name: str, command: Command) -> Answer:
+        """One command."""
+        self.asked.append((name, command))
+        known = self.answers.get(command.command_id)
+        if known is None:
+            known = await self.store.awrite(lambda db: self._act(db, session.id, name, command))
+            self.answers[command.command_id] = known
+        return known
+
+    def finish(self, session_id: str, *, state: str = "done") -> None:
+        """Let the session's run come to its end."""
+
+        def end(db: Db) -> None:
+            run_id = sessions.get(db, session_id).active_run
+            assert run_id is not None
+            runs.finish(db, run_id, trigger="run", state=state, finish_reason=state)
+
+        self.store.write(end)
+
+    def _act(self, db: Db, session_id: str, name: str, command: Command) -> Answer:
+        if isinstance(command, NewMessage):
+            if sessions.get(db, session_id).state == State.QUEUED:
+                raise Conflict("cannot start while queued")
+            admitted = admission.admit(
+                db,
+                session_id,
+                message_id=command.message_id,
+                run_id=new_id(),
+                user_id=command.user_id,
+            )
+            queued = admitted.state is State.QUEUED
+            return Answer(
+                state=admitted.state,
+                run_id=admitted.run_id,
+                message_id=admitted.message_id,
+                queued=queued,
+                reason="concurrency_limit" if queued else None,
+            )
+        if isinstance(command, Cancel):
+            return _cancel(db, session_id, command)
+        if name == "resume":
+            run_id = admission.start_queued(db, session_id, command.user_id)
+            return Answer(state=State.RUNNING, run_id=run_id)
+        if name == "discard":
+            admission.discard(db, session_id, command.user_id)
+            return Answer(state=State.IDLE)
+        if name == "reopen":
+            return Answer(state=sessions.move(db, session_id, Action.REOPEN, "reopen").state)
+        assert name == "end", name
+        return _end(db, session_id, command)
+
+
+def _cancel(db: Db, session_id: str, command: Cancel) -> Answer:
+    session = sessions.get(db, session_id)
+    if session.active_run != command.run_id or command.run_id is None:
+        raise Conflict("that run is not active")
+    runs.finish(db, command.run_id, trigger="cancel", state="cancelled", finish_reason="cancelled")
+    return Answer(state=State.IDLE, run_id=command.run_id)
+
+
+def _end(db: Db, session_id: str, command: Command) -> Answer:
+    session = sessions.get(db, session_id)
+    next_state(State(session.state), Action.END)
+    if session.active_run is not None:
+        runs.close(db, session.active_run, state="cancelled", finish_reason="session_ended")
+    ended = SessionEnded(
+        session_id=session_id, user_id=command.user_id, run_count=0, duration=0, reason="operator"
+    )
+    events.append(db, session_id, ended)
+    moved = sessions.move(
+        db,
+        session_id,
+        Action.END,
+        "end",
+        ended_at=now_ms(),
+        end_reason="operator",
+        active_run=None,
+    )
+    return Answer(state=moved.state)
