@@ -93,6 +93,7 @@ class Screens:
     ) -> Screen:
         """A picture for a new terminal."""
         screen = Screen(next(self._numbers), ring, size, on_answer, on_drawn)
+        screen.disabled = self._useless_starts >= DEATHS_MAX
         self._screens[screen.number] = screen
         self._open(screen)
         return screen
@@ -232,6 +233,8 @@ class Screens:
                 recent = [death for death in screen.deaths if now - death < DEATHS_SECONDS]
                 screen.deaths = [*recent, now]
                 screen.disabled = len(screen.deaths) >= DEATHS_MAX
+            # An emulator that never says a word does not work on this machine.
+            screen.disabled |= self._useless_starts >= DEATHS_MAX
 
     def _bury(self) -> None:
         if self._writer is not None:
