@@ -285,13 +285,13 @@ def _saved_before(db: Db, step: TreeStep) -> TreeSaved | None:
     elif step.run_id is not None:
         run = runs.get(db, step.run_id)
         if run.tree_before is not None:
-            return TreeSaved(tree=run.tree_before)
+            return TreeSaved(tree=run.tree_before or None)
     return None
 
 
 def _note_tree(db: Db, step: TreeStep, taken: Taken) -> TreeSaved:
     if step.run_id is not None:
-        runs.set_tree(db, step.run_id, taken.tree)
+        runs.set_tree(db, step.run_id, taken.tree or "")  # "": tried, and not to be tried again
     if step.checkpoint_id is None:
         return TreeSaved(tree=taken.tree, note=taken.note)
     point = checkpoints.get(db, step.session_id, step.checkpoint_id)

@@ -80,6 +80,14 @@ class BlobFolder:
         """Whether the bytes are there; `read` also verifies them."""
         return (self.root / _key(blob_id.removeprefix("sha256:"))).exists()
 
+    def damaged(self, blob_id: str) -> bool:
+        """Whether the bytes are gone or do not match their name."""
+        try:
+            self.read(blob_id)
+        except BlobMissing:
+            return True
+        return False
+
     def _write(self, path: Path, raw: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import select
 
-from domain.canonical import sha256
 from domain.clock import now_ms
 from domain.errors import Conflict, NotFound, ValidationFailed
 from domain.events import PromptEdited
@@ -132,9 +131,21 @@ def edit_json(row: PromptEdit) -> dict[str, Any]:
     return row.model_dump(exclude={"session_id", "new_content"})
 
 
-def content_hash(text: str) -> str:
-    """The hash of a prompt's text."""
-    return sha256(_bytes(text))
+def prompt_json(db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str) -> dict[str, Any]:
+    """A prompt's text: the edited one at the pause point, else as it was at the checkpoint."""
+    path = agent_path_of(target)
+    if path not in checkpoint.prompts:
+        raise NotFound("No agent of this name.", {"targets": _targets(checkpoint)})
+    session = sessions.get(db, checkpoint.session_id)
+    blob_id = checkpoint.prompts[path]
+    if session.current_checkpoint == checkpoint.id:
+        blob_id = session.prompts.get(path, blob_id)
+    return {
+        "target": target_of(path),
+        "content": blobs.read(blob_id).decode("utf-8", "surrogatepass"),
+        "content_hash": prompt_hash(blob_id),
+        "editable": True,
+    }
 
 
 def _keep(db: Db, blobs: BlobFolder, text: str) -> str:

@@ -83,7 +83,7 @@ def answer(db: Db, run_id: str, message_id: str) -> None:
     change(db, Run, run_id, primary_response=message_id)
 
 
-def set_tree(db: Db, run_id: str, tree: str | None) -> None:
+def set_tree(db: Db, run_id: str, tree: str) -> None:
     """Note the files as they were before the run; the first snapshot counts."""
     db.connection().execute(
         update(_runs)

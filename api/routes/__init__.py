@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.routes import health, messages, projects, runs, sessions
+from api.routes import admin, checkpoints, heads, health, messages, projects, runs, sessions
 from api.stream import session_socket, system_socket
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -12,6 +12,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     sessions.router,
     messages.router,
     runs.router,
+    checkpoints.router,
+    heads.router,
+    admin.router,
     session_socket.router,
     system_socket.router,
 )
