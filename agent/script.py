@@ -82,7 +82,7 @@ def next_step(turns: Sequence[Turn]) -> Step | None:
 
 def parse_element(element: dict[str, Any], index: int = 0, key: str = "00000000") -> Step:
     """The element as a step, or the `bad_script` error."""
-    values = clean_json(element)
+    values = dict(clean_json(element))
     calls = values.pop("calls", [])
     if "call" in values:
         calls = [{"call": values.pop("call"), "arguments": values.pop("arguments", {})}]
