@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.compaction import CompactionPlan, Entry, due, plan, usable
+from agent.compaction import CompactionPlan, Entry, due, plan, usable, whole_turns
 from agent.conversation import ToolCall, Turn, repair, validate
 from agent.summary import MARKER, SUMMARY_HEAD, summary_request, summary_text
 from agent.tokens import estimate_turns
@@ -180,3 +180,9 @@ def test_a_very_long_part_is_cut_in_the_middle_to_fit() -> None:
 
 def test_the_summary_says_that_it_is_one() -> None:
     assert summary_text("## Goal\nx").startswith(SUMMARY_HEAD)
+
+
+def test_a_chosen_message_brings_the_rest_of_its_turn() -> None:
+    entries = [said("q", "user"), called("step", "a", "b"), result("ra", "a"), result("rb", "b")]
+    assert whole_turns(entries, ["rb"]) == ["step", "ra", "rb"]
+    assert whole_turns(entries, ["q", "unknown"]) == ["q"]
