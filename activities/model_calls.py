@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.context import Context, build
 from activities.heartbeats import beating
-from activities.pending import as_pending, subagents_of
+from activities.pending import as_pending
 from activities.refusals import answering
 from activities.sessions import CRASHED, CRASHED_WORDS
 from activities.stream import DeltaStream
@@ -215,9 +215,8 @@ class ModelActivities:
         calls.finish(db, step.call_id, _bill(answer), message_id=message_id)
         if step.invocation_id is None and not rows:
             runs.answer(db, step.run_id, message_id)
-        subagents = subagents_of(context.project_file, step.agent_path)
         return ModelResult(
-            pending=[as_pending(row, subagents) for row in rows],
+            pending=[as_pending(row, context.spec) for row in rows],
             budget_reached=self._budget(db, step, context),
         )
 
@@ -256,9 +255,9 @@ def _known(db: Db, step: ModelStep) -> ModelResult | None:
     if call is None or call.status != "done" or call.message_id is None:
         return None
     session = sessions.get(db, step.session_id)
-    subagents = subagents_of(projects.file_by_hash(db, session.dsl_hash), step.agent_path)
+    spec = projects.file_by_hash(db, session.dsl_hash).agent(step.agent_path)
     rows = tool_calls.open_of_message(db, call.message_id)
-    return ModelResult(pending=[as_pending(row, subagents) for row in rows])
+    return ModelResult(pending=[as_pending(row, spec) for row in rows])
 
 
 def _set_aside(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from agent.tools.specs import BY_NAME
+from agent.conversation import ToolCall
+from agent.tools.arguments import problem_with
+from agent.tools.specs import BY_NAME, enabled
 from agent.tools.summaries import summary
-from domain.project_file import ProjectFile
+from domain.project_file import AgentSpec, ProjectFile
 from domain.steps import PendingCall
 from storage import messages, tool_calls
 from storage.engine import Db
@@ -14,21 +16,28 @@ from storage.tables import Run, SessionRow, ToolCallRow
 TOGETHER = frozenset({"read_file", "list_files", "grep", "session_search", "subagent"})
 
 
-def as_pending(call: ToolCallRow, subagents: frozenset[str]) -> PendingCall:
-    """A stored call as the loop sees it."""
-    name = call.input.get("name") if call.tool_name == "subagent" else None
+def as_pending(call: ToolCallRow, spec: AgentSpec) -> PendingCall:
+    """A stored call as the loop sees it.
+
+    A `checkpoint` or `subagent` that the agent may not make, or not so, is left to the dispatch,
+    which tells the model why.
+    """
+    fits = _fits(call, spec)
+    name = call.input.get("name") if call.tool_name == "subagent" and fits else None
     return PendingCall(
         id=call.id,
-        name=call.tool_name if call.tool_name in BY_NAME else "unknown",
+        name=call.tool_name if fits else "unknown",
         summary=summary(call.tool_name, call.input),
         alone=call.tool_name not in TOGETHER,
-        subagent=name if isinstance(name, str) and name in subagents else None,
+        subagent=name if isinstance(name, str) and name in spec.subagents else None,
     )
 
 
-def subagents_of(project_file: ProjectFile, agent_path: str) -> frozenset[str]:
-    """The subagents that this agent may call."""
-    return frozenset(project_file.agent(agent_path).subagents)
+def _fits(call: ToolCallRow, spec: AgentSpec) -> bool:
+    tool = BY_NAME.get(call.tool_name)
+    if tool is None or not enabled(spec.tools, call.tool_name):
+        return False
+    return problem_with(tool, ToolCall(call.provider_call_id, call.tool_name, call.input)) is None
 
 
 def pending_calls(
@@ -50,7 +59,7 @@ def pending_calls(
         return [], False
     last = answers[-1]
     open_calls = tool_calls.open_of_message(db, last.id)
-    subagents = subagents_of(project_file, agent_path)
+    spec = project_file.agent(agent_path)
     later = any(message.seq > last.seq for message in own)
     answered = not last.tool_calls and not later
-    return [as_pending(call, subagents) for call in open_calls], answered
+    return [as_pending(call, spec) for call in open_calls], answered

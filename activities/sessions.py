@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from storage.titles import auto_title
 from temporalio import activity
 
 from activities.pending import pending_calls
@@ -31,10 +30,22 @@ from domain.steps import (
     RecoverStep,
     RefusalStep,
 )
-from storage import admission, events, heads, inbox, messages, projects, runs, sessions, tool_calls
+from storage import (
+    admission,
+    events,
+    heads,
+    inbox,
+    invocations,
+    messages,
+    projects,
+    runs,
+    sessions,
+    tool_calls,
+)
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.tables import Run, SessionRow
+from storage.titles import auto_title
 
 CRASHED = "daemon_crash_during_run"
 CRASHED_WORDS = "Previous run was interrupted by a daemon restart."
@@ -204,6 +215,7 @@ def _finish(db: Db, store: OpenStore, step: FinishStep) -> Finished:
         error = {"code": step.error_code, "message": step.error_message or step.error_code}
     if step.state != "done":
         tool_calls.abandon(db, step.run_id, "interrupted; unknown whether it took effect")
+    invocations.kill_open(db, step.run_id)
     won = runs.finish(
         db,
         step.run_id,
@@ -248,6 +260,8 @@ def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
             error_message=CRASHED_WORDS,
         )
         return _finish(db, store, finish)
+    # Their workflows are lost with ours; the calls that they answered are made anew.
+    invocations.kill_open(db, step.run_id)
     session = sessions.get(db, step.session_id)
     return Finished(state=session.state, run_state="running", title=session.title or "")
 
@@ -256,6 +270,7 @@ def _close_active_run(db: Db, session: SessionRow, user_id: str, why: str) -> Ru
     if session.active_run is None:
         return None
     tool_calls.abandon(db, session.active_run, "interrupted; unknown whether it took effect")
+    invocations.kill_open(db, session.active_run)
     runs.close(db, session.active_run, state="cancelled", finish_reason=why, user_id=user_id)
     return runs.find(db, session.active_run)
 

@@ -76,7 +76,8 @@ class ToolActivities:
         """One tool call. Safe to repeat: a closed one is not made again, a shell is attached to."""
         request = await self.store.awrite(lambda db: _start(db, step))
         if request.call.state not in tool_calls.OPEN:
-            return ToolResult(failed=request.call.state == "failed")
+            failed = request.call.state == "failed"
+            return ToolResult(failed=failed, exceeded=_exceeded(request.call.output))
         if request.repeated and request.project_file.on_crash == "fail":
             raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
         try:
@@ -142,7 +143,7 @@ class ToolActivities:
                 output_ref=reference,
                 invocation_id=request.invocation_id,
             )
-            return ToolResult(failed=outcome.is_error)
+            return ToolResult(failed=outcome.is_error, exceeded=_exceeded(outcome.output))
 
         return await self.store.awrite(close)
 
@@ -166,6 +167,12 @@ def _start(db: Db, step: ToolStep) -> ToolRequest:
         invocation_id=asked.invocation_id if asked is not None else None,
         repeated=repeated,
     )
+
+
+def _exceeded(output: Any) -> str | None:
+    """Which limit of its cage a process ran into: K-137, K-138."""
+    reason = output.get("reason") if isinstance(output, dict) else None
+    return {"walltime_exceeded": "walltime", "memory_exceeded": "memory"}.get(str(reason))
 
 
 def _cut(text: str, blob_id: str) -> str:

@@ -105,9 +105,10 @@ class ToolStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResult:
-    """How the tool call ended."""
+    """How the tool call ended, and which limit of its cage it ran into."""
 
     failed: bool = False
+    exceeded: str | None = None  # walltime | memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,12 @@ from typing import Any
 
 from activities.checkpoints import CheckpointActivities
 from activities.compaction import CompactionActivities
-from activities.subagents import SubagentActivities
-from workflows.subagent import SubagentWorkflow
-
 from activities.issue_tools import run_issue, run_todo
 from activities.model_calls import ModelActivities
 from activities.search_tool import SearchTool
 from activities.sessions import SessionActivities
 from activities.shell import Shell
+from activities.subagents import SubagentActivities
 from activities.terminals import Terminals
 from activities.tool_calls import ToolActivities, ToolRequest
 from agent.tools.outcome import ToolOutcome
@@ -24,6 +22,7 @@ from settings.config import Config
 from settings.environment import Settings
 from storage.opening import OpenStore
 from workflows.session import SessionWorkflow
+from workflows.subagent import SubagentWorkflow
 
 WORKFLOWS = [SessionWorkflow, SubagentWorkflow]
 
@@ -56,7 +55,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         ToolActivities(store, Shell(store, terminals), tools, pausing.save_before_run),
         pausing,
         CompactionActivities(store, config),
-        SubagentActivities(store, terminals),
+        SubagentActivities(store),
     ]
     return Parts(store, terminals, [step for family in families for step in _steps(family)])
 

@@ -13,12 +13,14 @@ from temporalio.exceptions import ApplicationError
 from domain.compaction_steps import Compacted, CompactStep
 from domain.session_start import RunProgress
 from domain.steps import ModelResult, ModelStep, PendingCall, ToolResult, ToolStep
+from domain.subagent_steps import SUBAGENT_LIMIT
 from workflows import steps
 from workflows.gate import Gate, should_roll
 from workflows.ids import fresh_id
 
 TOOL_GRACE = timedelta(seconds=60)
 FUTILE_MAX = 2
+RESUMED = "The operator resumed the session."
 
 
 class Ending(StrEnum):
@@ -172,7 +174,11 @@ class AgentLoop:
             session_id=self.session_id, run_id=self.progress.run_id, tool_call_id=call.id
         )
         # The tool watches its own time, which stands still while it is suspended.
-        await steps.call_tool(step, ToolResult, summary=call.summary)
+        result = await steps.call_tool(step, ToolResult, summary=call.summary)
+        if result.exceeded is not None and self.invocation_id is not None:
+            name = self.agent_path.rsplit(".", 1)[-1]
+            words = f"Subagent {name} exceeded {result.exceeded} limit."
+            raise ApplicationError(words, type=SUBAGENT_LIMIT)
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -38,6 +38,7 @@ from domain.steps import (
     QueueStep,
     RefusalStep,
 )
+from domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from domain.wire import WORKFLOW
 from workflows import steps
 from workflows.gate import should_roll
@@ -184,6 +185,11 @@ class SessionWorkflow:
     async def end_signal(self, command: Command) -> None:
         """End by signal."""
         await self._quietly("end", command, self._end)
+
+    @workflow.signal(name=PAUSE_SIGNAL, description="A subagent asks for a pause: internal.")
+    async def subagent_pause(self, ask: SubagentPause) -> None:
+        """A subagent made a checkpoint: the whole session pauses."""
+        await self.core.pause_for(ask)
 
     @workflow.query
     def state(self) -> str:

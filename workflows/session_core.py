@@ -26,16 +26,16 @@ from domain.steps import (
     ProcessesStep,
     RecoverStep,
 )
+from domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
 from workflows import steps
-from workflows.agent_loop import AgentLoop, Ending, Host
+from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.gate import Gate
 from workflows.ids import fresh_id
-from workflows.subagent_call import run_subagent
+from workflows.subagent_call import Children
 
 ANSWERS_MAX = 200
 STATE = SearchAttributeKey.for_keyword("SessionState")
 TITLE = SearchAttributeKey.for_keyword("Title")
-RESUMED = "The operator resumed the session."
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class SessionCore(Host):
         self._loop: AgentLoop | None = None
         self._background: set[asyncio.Task[None]] = set()
         self.gate = Gate(lambda: self.state is State.RUNNING)
+        self.children = Children(session_id)
 
     @property
     def loaded(self) -> bool:
@@ -87,6 +88,7 @@ class SessionCore(Host):
         before, self.carried.state = self.carried.state, state
         if before != state:
             workflow.upsert_search_attributes([STATE.value_set(state)])
+            self.tell_children()
         self.describe()
 
     def describe(self) -> None:
@@ -250,9 +252,35 @@ class SessionCore(Host):
         self.later(save_tree(self.id, checkpoint_id=paused.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
-        """See a subagent call through."""
+        """See a subagent call through; one that was killed alone takes the run with it (K-137)."""
         assert self.run is not None, "subagents live inside a run"
-        await run_subagent(self.id, self.run.run_id, call, parent_path="primary")
+        result = await self.children.call(self.run.run_id, call, parent_path="primary")
+        if result.limit_exceeded is not None and self.children.active == 0:
+            raise ApplicationError(result.limit_exceeded, type=SUBAGENT_LIMIT)
+
+    async def pause_for(self, ask: SubagentPause) -> None:
+        """Pause because a subagent asks for it, and answer it in any case."""
+        async with self.lock:
+            if self.state is State.RUNNING and self.run is not None:
+                step = PauseStep(
+                    session_id=self.id,
+                    checkpoint_id=fresh_id(),
+                    created_by=ask.created_by,
+                    reason=ask.reason,
+                    run_id=self.run.run_id,
+                    tool_call_id=ask.tool_call_id,
+                )
+                try:
+                    await self.pause_at(step)
+                except ApplicationError as error:
+                    workflow.logger.warning("a subagent's pause was refused: %s", error.message)
+        self.tell_children(ask.request_id)
+
+    def tell_children(self, request_id: str = "") -> None:
+        """Let subagents stop and go on with the session."""
+        gate = self.children.turn(is_open=self.state is State.RUNNING, request_id=request_id)
+        if self.children.active:
+            self.later(self.children.spread(gate))
 
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
