@@ -12,7 +12,7 @@ from api.dependencies import find_own
 from api.models import RequestBody, Text
 from api.services import Services
 from domain.errors import Conflict, NotFound, ValidationFailed
-from storage import forks, projects, session_changes, session_views, sessions, titles
+from storage import forks, issues, projects, session_views, sessions, titles
 from storage.engine import Db
 from storage.tables import Project, SessionRow
 
@@ -75,7 +75,7 @@ def _make(
     if known is not None:
         return known
     if wanted.bound_issue is not None:
-        session_changes.check_issue(db, project.id, wanted.bound_issue)
+        issues.require_free(db, project.id, wanted.bound_issue)
     columns: dict[str, Any] = {
         "project_id": project.id,
         "dsl_hash": project.dsl_hash,

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
-
 from domain.clock import now_ms
-from domain.errors import Conflict, NotFound
+from domain.errors import Conflict
 from domain.lifecycle import State
 from storage import sessions, titles
 from storage.engine import Db
-from storage.rows import change, table
+from storage.rows import change
 from storage.tables import SessionRow
-from storage.tables_library import Issue
 
-_issues = table(Issue)
 WORKING = frozenset({State.RUNNING, State.QUEUED, State.PAUSED})
 
 
@@ -38,10 +34,3 @@ def archive(db: Db, session_id: str, *, archived: bool) -> SessionRow:
     if session.archived is not archived:
         change(db, SessionRow, session_id, archived=archived, updated_at=now_ms())
     return sessions.get(db, session_id)
-
-
-def check_issue(db: Db, project_id: str, issue_id: str) -> None:
-    """NotFound unless the issue belongs to the project."""
-    row = select(_issues.c.id).where(_issues.c.id == issue_id, _issues.c.project_id == project_id)
-    if db.connection().execute(row).first() is None:
-        raise NotFound("Issue not found.")

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.routes import admin, checkpoints, heads, health, messages, projects, runs, sessions
+from api.routes import (
+    admin,
+    checkpoints,
+    compactions,
+    heads,
+    health,
+    issues,
+    messages,
+    projects,
+    runs,
+    sessions,
+)
 from api.stream import session_socket, system_socket
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -14,6 +25,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     runs.router,
     checkpoints.router,
     heads.router,
+    compactions.router,
+    issues.router,
     admin.router,
     session_socket.router,
     system_socket.router,

@@ -1,0 +1,166 @@
+"""Compactions: make a context shorter, see what went, say what you think of it, take it back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path
+from pydantic import Field
+
+from api.dependencies import (
+    CommandId,
+    CommandsDep,
+    CurrentOperator,
+    OwnSession,
+    PageCursor,
+    PageLimit,
+    StoreDep,
+)
+from api.errors import documented
+from api.models import RequestBody, Shown, Text, shows
+from domain.commands import Compact
+from storage import compactions
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.session_views import make_cursor, read_cursor
+
+router = APIRouter(tags=["compactions"])
+CompactionId = Annotated[str, Path(min_length=1, max_length=64)]
+Strategy = Literal["drop", "summarize", "delegate", "checkpoint"]
+
+
+class CompactionShown(Shown):
+    """A record of K-072 to K-080."""
+
+    id: str
+    session_id: str
+    run_id: str | None
+    agent_path: str
+    created_at: int
+    trigger: str
+    strategy: str
+    threshold_estimate: float
+    after_estimate: float
+    window_upper: float
+    window_lower: float
+    superseded_message_ids: list[str]
+    summary_message_id: str | None
+    summary: str | None
+    plugins_fired: list[dict[str, Any]]
+    plugin_cost: dict[str, Any] | None
+    fallback_occurred: bool
+    fallback_reason: str | None
+    operator_flag: str | None
+    operator_notes: str | None
+    checkpoint_id: str | None
+    rolled_back: bool
+
+
+class CompactionsShown(Shown):
+    """A page of records."""
+
+    items: list[CompactionShown]
+    next_cursor: str | None
+
+
+class CompactBody(RequestBody):
+    """How; without a word, as the project file says."""
+
+    strategy: Strategy | None = None
+    agent_path: Annotated[Text, Field(min_length=1, max_length=1000)] = "primary"
+
+
+class Feedback(RequestBody):
+    """What the operator thinks of it; null takes it back."""
+
+    operator_flag: Literal["good", "bad", "neutral"] | None = None
+    operator_notes: Annotated[Text, Field(max_length=compactions.NOTES_CHARS_MAX)] | None = None
+
+
+@router.post(
+    "/sessions/{session_id}/compact", responses=shows(200, CompactionShown) | documented(404, 409)
+)
+async def compact_session(
+    session: OwnSession,
+    operator: CurrentOperator,
+    commands: CommandsDep,
+    store: StoreDep,
+    command_id: CommandId,
+    body: CompactBody | None = None,
+) -> dict[str, Any]:
+    """Compact the context of an idle session now."""
+    wanted = body or CompactBody()
+    command = Compact(
+        command_id=command_id,
+        user_id=operator.id,
+        compaction_id=command_id,
+        strategy=wanted.strategy,
+        agent_path=wanted.agent_path,
+    )
+    answer = await commands.send(session, "compact", command)
+    return await _show(store, session.id, answer.compaction_id or command_id)
+
+
+@router.get(
+    "/sessions/{session_id}/compactions", responses=shows(200, CompactionsShown) | documented(404)
+)
+async def list_compactions(
+    session: OwnSession, store: StoreDep, limit: PageLimit = 50, cursor: PageCursor = None
+) -> dict[str, Any]:
+    """The session's compactions, newest first."""
+
+    def page(db: Db) -> dict[str, Any]:
+        before = read_cursor(cursor) if cursor is not None else None
+        rows = compactions.page(db, session.id, limit=limit + 1, before=before)
+        more = len(rows) > limit
+        rows = rows[:limit]
+        following = make_cursor(rows[-1].created_at, rows[-1].id) if more else None
+        return {"items": [compactions.view(row) for row in rows], "next_cursor": following}
+
+    return await store.aread(page)
+
+
+@router.get(
+    "/sessions/{session_id}/compactions/{compaction_id}",
+    responses=shows(200, CompactionShown) | documented(404),
+)
+async def show_compaction(
+    session: OwnSession, compaction_id: CompactionId, store: StoreDep
+) -> dict[str, Any]:
+    """One compaction; `dropped` holds the messages that it took out."""
+    return await _show(store, session.id, compaction_id)
+
+
+@router.patch(
+    "/sessions/{session_id}/compactions/{compaction_id}",
+    responses=shows(200, CompactionShown) | documented(404),
+)
+async def give_feedback(
+    session: OwnSession, compaction_id: CompactionId, body: Feedback, store: StoreDep
+) -> dict[str, Any]:
+    """Flag a compaction and note why."""
+    given = body.model_dump(exclude_unset=True)
+    changed = await store.awrite(
+        lambda db: compactions.give_feedback(db, session.id, compaction_id, given)
+    )
+    return compactions.view(changed)
+
+
+@router.post(
+    "/sessions/{session_id}/compactions/{compaction_id}/undo",
+    responses=shows(200, CompactionShown) | documented(404, 409),
+)
+async def undo_compaction(
+    session: OwnSession, compaction_id: CompactionId, store: StoreDep
+) -> dict[str, Any]:
+    """Take the newest compaction back: its messages count again, its summary does not."""
+    await store.awrite(lambda db: compactions.undo(db, session.id, compaction_id))
+    return await _show(store, session.id, compaction_id)
+
+
+async def _show(store: OpenStore, session_id: str, compaction_id: str) -> dict[str, Any]:
+    def read(db: Db) -> dict[str, Any]:
+        record = compactions.get(db, session_id, compaction_id)
+        return compactions.view(record, compactions.dropped(db, record))
+
+    return await store.aread(read)
