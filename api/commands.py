@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
 ANSWER_TIMEOUT_S = 15.0
+# A compaction may wait a minute for its summary.
+PATIENCE_S = {"compact": 100.0}
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 0.5
 SUMMARY_CHARS_MAX = 120
 _PASSING = {
@@ -54,7 +56,7 @@ class Commands:
     async def send(self, session: SessionRow, name: str, command: Command) -> Answer:
         """Send `command` as the update `name` until it is answered: Refusal, or Unavailable."""
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(PATIENCE_S.get(name, ANSWER_TIMEOUT_S)):
                 return await self._until_answered(session, name, command)
         except TimeoutError:
             raise Unavailable(
