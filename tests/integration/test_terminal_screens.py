@@ -20,7 +20,7 @@ from terminal.client import (
 )
 from terminal.errors import InputFull, NotATerminal
 from terminal.transcript import read_asciicast, read_raw
-from tests.support.screens import Seen, drawn, tmux_capture
+from tests.support.screens import Seen, cells, drawn, tmux_cells
 from tests.support.terminal_hosts import TestHost, collect, eventually
 
 VIM = ("vim", "-u", "NONE", "-N", "-n", "-i", "NONE")
@@ -109,6 +109,7 @@ async def test_an_editor_is_found_again_exactly_as_it_was_left(
     assert snapshot.exact
     expected = drawn(raw[: snapshot.seq])
     assert again.terminal.text() == expected.text()
+    assert cells(again.terminal) == cells(expected)
     assert again.terminal.cursor == expected.cursor
     assert again.terminal.get("active_screen", "int") == 1
     await client.close("vim")
@@ -121,9 +122,9 @@ async def test_tmux_draws_the_snapshot_as_it_draws_the_whole_stream(
 ) -> None:
     if shutil.which(program) is None or shutil.which("tmux") is None:
         pytest.skip(f"{program} or tmux is not installed")
-    argv, keys = {
-        "vim": ((*VIM, str(page)), b":syntax on\r:set nu\r:split\r\x06:echo 'set'.'tled'\r"),
-        "less": (("less", "-Psettled", str(page)), b"  /return\rn"),
+    argv, keys, shown = {
+        "vim": ((*VIM, str(page)), b":syntax on\r:set nu\r:split\r\x06:echo 'do'.'ne'\r", "done"),
+        "less": (("less", str(page)), b" /function_77\r", "function_99"),
     }[program]
     key = f"tmux-{program}"
     await client.spawn(SpawnRequest(key=key, session_id="s", argv=argv, terminal=True))
@@ -131,12 +132,12 @@ async def test_tmux_draws_the_snapshot_as_it_draws_the_whole_stream(
     async with await client.attach(key, role="writer") as attachment:
         await seen.until_text(attachment, "function_0")
         await attachment.write(keys)
-        await seen.until_text(attachment, "settled")
+        await seen.until_text(attachment, shown)
     async with await client.attach(key) as attachment:
         snapshot = await anext(attachment)
     assert isinstance(snapshot, Snapshot)
     raw = read_raw(await client.transcript(key))[: snapshot.seq]
-    assert await tmux_capture(snapshot.data) == await tmux_capture(raw)
+    assert await tmux_cells(snapshot.data) == await tmux_cells(raw)
     await client.close(key)
 
 

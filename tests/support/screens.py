@@ -6,6 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pyghostty import ffi, lib
+from pyghostty.core import check
+
 from terminal.client import Attachment, Closed, Output, Snapshot, ViewerEvent
 from terminal.serialise import new_terminal
 
@@ -45,8 +48,8 @@ def drawn(data: bytes, cols: int = 80, rows: int = 24) -> Any:
     return terminal
 
 
-async def tmux_capture(data: bytes, cols: int = 80, rows: int = 24) -> str:
-    """What tmux shows, with colours, for a program that wrote these bytes."""
+async def tmux_cells(data: bytes, cols: int = 80, rows: int = 24) -> list[Any]:
+    """The cells that tmux shows for a program that wrote these bytes."""
     folder = Path(tempfile.mkdtemp(prefix="hftmux-"))
     (folder / "bytes").write_bytes(data)
     tmux = ("tmux", "-S", str(folder / "socket"), "-f", "/dev/null")
@@ -59,10 +62,39 @@ async def tmux_capture(data: bytes, cols: int = 80, rows: int = 24) -> str:
             if (folder / "done").exists():
                 break
             await asyncio.sleep(0.01)
-        return await _settled(*tmux, "capture-pane", "-p", "-e")
+        shown = await _settled(*tmux, "capture-pane", "-p", "-e")
+        return cells(drawn(shown.rstrip("\n").replace("\n", "\x1b[0m\r\n").encode(), cols, rows))
     finally:
         await _run(*tmux, "kill-server")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def cells(terminal: Any) -> list[Any]:
+    """Each cell as the eye sees it: a blank has a background, but neither colour nor weight."""
+    cols, rows = terminal.size
+    return [_cell(terminal, column, row) for row in range(rows) for column in range(cols)]
+
+
+def _cell(terminal: Any, column: int, row: int) -> Any:
+    cell = ffi.new("GhosttyCell*")
+    check(lib.ghostty_grid_ref_cell(terminal.ref(column, row), cell), "cell")
+
+    def read(name: str, kind: str) -> Any:
+        value = ffi.new(kind + "*")
+        check(lib.ghostty_cell_get(cell[0], getattr(lib, f"GHOSTTY_CELL_DATA_{name}"), value), name)
+        return value[0]
+
+    style = terminal.style(column, row)
+    tag = read("CONTENT_TAG", "int")
+    if tag == lib.GHOSTTY_CELL_CONTENT_BG_COLOR_PALETTE:
+        return (" ", ("palette", read("COLOR_PALETTE", "uint8_t")), False, 0)
+    if tag == lib.GHOSTTY_CELL_CONTENT_BG_COLOR_RGB:
+        colour = read("COLOR_RGB", "GhosttyColorRgb")
+        return (" ", ("rgb", (colour.r, colour.g, colour.b)), False, 0)
+    character = chr(read("CODEPOINT", "uint32_t") or 32)
+    if character == " ":
+        return (" ", style["bg"], style["inverse"], style["underline"])
+    return (character, tuple(style.items()))
 
 
 async def _settled(*command: str) -> str:
