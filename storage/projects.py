@@ -20,6 +20,7 @@ from storage.project_file import LoadedFile
 from storage.tables import Project, ProjectFileRow, SessionRow
 
 PROJECTS_PER_PAGE_MAX = 500
+WATCHED_MAX = 10_000
 SESSIONS_TOLD_MAX = 500
 
 
@@ -125,6 +126,11 @@ def page(db: Db, operator_id: str, *, limit: int, after: str | None = None) -> l
     if after is not None:
         wanted = wanted.where(col(Project.id) > after)
     return list(db.exec(wanted.order_by(col(Project.id)).limit(min(limit, PROJECTS_PER_PAGE_MAX))))
+
+
+def everywhere(db: Db) -> list[Project]:
+    """The projects of all operators, for those who watch their files."""
+    return list(db.exec(select(Project).order_by(col(Project.id)).limit(WATCHED_MAX)))
 
 
 def running_counts(db: Db, project_ids: Iterable[str]) -> dict[str, int]:

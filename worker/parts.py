@@ -33,6 +33,7 @@ class Parts:
 
     store: OpenStore
     terminals: Terminals
+    config: Callable[[], Config]
     activities: list[Callable[..., Any]]
 
 
@@ -57,7 +58,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         CompactionActivities(store, config),
         SubagentActivities(store),
     ]
-    return Parts(store, terminals, [step for family in families for step in _steps(family)])
+    return Parts(store, terminals, config, [step for family in families for step in _steps(family)])
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:
