@@ -165,6 +165,7 @@ def _load(db: Db, session_id: str) -> Loaded:
         pending=pending,
         answered=answered,
         on_crash=project_file.on_crash,
+        compact_every_minutes=project_file.primary.compaction.schedule_minutes,
     )
 
 

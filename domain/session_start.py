@@ -31,6 +31,8 @@ class Carried:
     checkpoint_id: str | None = None
     answers: dict[str, Answer] = field(default_factory=dict)
     futile_compactions: int = 0
+    compact_every_minutes: int | None = None
+    compaction_due: bool = False  # something ran since the last compaction on schedule
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class Loaded:
     pending: list[PendingCall] = field(default_factory=list)
     answered: bool = False
     on_crash: str = "resume"
+    compact_every_minutes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,7 @@ from workflows.ids import fresh_id
 from workflows.session_core import SessionCore, refused
 
 PASSIVATE_AFTER = timedelta(days=7)
+SOON = timedelta(milliseconds=1)
 C = TypeVar("C", bound=Command)
 
 
@@ -66,12 +67,8 @@ class SessionWorkflow:
         else:
             core.describe()
         while core.state not in OVER:
-            try:
-                await workflow.wait_condition(self._has_work, timeout=PASSIVATE_AFTER)
-            except TimeoutError:
-                await core.settled()
-                if not self._has_work():
-                    return "passivated"
+            if not await self._work_came():
+                return "passivated"
             if core.run is not None and core.state in (State.RUNNING, State.PAUSED):
                 await core.drive()
             if core.rolling or (core.run is None and should_roll()):
@@ -80,6 +77,24 @@ class SessionWorkflow:
                 workflow.continue_as_new(SessionStart(core.id, core.carried))
         await core.settled()
         return core.state.value
+
+    async def _work_came(self) -> bool:
+        """Wait for work, compacting on schedule meanwhile; False after a week without any."""
+        core = self.core
+        until = workflow.now() + PASSIVATE_AFTER
+        while not self._has_work():
+            wait = until - workflow.now()
+            if core.carried.compact_every_minutes and core.carried.compaction_due:
+                wait = min(wait, timedelta(minutes=core.carried.compact_every_minutes))
+            try:
+                await workflow.wait_condition(self._has_work, timeout=max(wait, SOON))
+            except TimeoutError:
+                if workflow.now() < until:
+                    await core.compact_on_schedule()
+                    continue
+                await core.settled()
+                return self._has_work()
+        return True
 
     def _has_work(self) -> bool:
         core = self.core

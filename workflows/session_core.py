@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from domain.checkpoint_steps import Paused, PauseStep, TreeSaved, TreeStep
 from domain.commands import Answer
+from domain.compaction_steps import Compacted, CompactStep
 from domain.errors import Refusal
 from domain.lifecycle import Action, State, next_state
 from domain.session_start import Carried, RunProgress
@@ -116,6 +117,7 @@ class SessionCore(Host):
         carried = self.carried
         carried.project_id, carried.operator = found.project_id, found.operator
         carried.title, carried.checkpoint_id = found.title, found.checkpoint_id
+        carried.compact_every_minutes = found.compact_every_minutes
         state = found.state
         if found.run_id is not None and state == State.RUNNING:
             recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
@@ -205,6 +207,7 @@ class SessionCore(Host):
         )
         done = await steps.finish_run(step, Finished)
         self.carried.run = self.carried.checkpoint_id = None
+        self.carried.compaction_due = True
         self.retitle(done.title)
         self.enter(done.state)
         if state != "done":
@@ -281,6 +284,18 @@ class SessionCore(Host):
         gate = self.children.turn(is_open=self.state is State.RUNNING, request_id=request_id)
         if self.children.active:
             self.later(self.children.spread(gate))
+
+    async def compact_on_schedule(self) -> None:
+        """Make room while nobody waits for it; trouble with it is no trouble of the session."""
+        async with self.lock:
+            self.carried.compaction_due = False
+            if self.state is not State.IDLE:
+                return
+            step = CompactStep(session_id=self.id, compaction_id=fresh_id(), trigger="scheduled")
+            try:
+                await steps.compact_context(step, Compacted, summary="compact: scheduled")
+            except ApplicationError as error:
+                workflow.logger.warning("no scheduled compaction: %s", error.message)
 
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
