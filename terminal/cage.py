@@ -22,7 +22,8 @@ HOME_INSIDE = "/tmp/home"
 ENVIRONMENT_PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROBE_TIMEOUT_S = 20
-PRIVATE_TMP_BYTES = 512 * 1024 * 1024
+PRIVATE_PATHS = ("/tmp", "/run", "/var/tmp", "/dev/shm")
+PRIVATE_TMP_MB = 512
 MEGABYTE = 1024 * 1024
 INSTALL_HINT = (
     "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap), "
@@ -109,11 +110,17 @@ def command_line(
     if policy.net:
         line.append("--share-net")
     line += ["--proc", "/proc", "--dev", "/dev"]
-    for path in ("/tmp", "/run", "/var/tmp"):
-        line += ["--size", str(PRIVATE_TMP_BYTES), "--tmpfs", path]
+    # What is written there is memory that no process is charged for, so it has a size.
+    size = (policy.memory_mb or PRIVATE_TMP_MB) * MEGABYTE
+    for path in PRIVATE_PATHS:
+        line += ["--size", str(size), "--tmpfs", path]
     line += ["--dir", HOME_INSIDE]
-    for arguments in _mounts(policy, cwd, hidden):
+    mounts = _mounts(policy, cwd, hidden)
+    for arguments in mounts:
         line += arguments
+    hiding = [arguments[1] for arguments in mounts if arguments[:1] == ["--tmpfs"]]
+    for path in ("/", "/dev", *hiding):
+        line += ["--remount-ro", path]
     return [*line, "--chdir", str(cwd), "--", *argv]
 
 
