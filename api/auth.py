@@ -102,13 +102,18 @@ def check_host(services: Services, request: HTTPConnection) -> None:
     if not services.settings.bind_is_loopback and not allowed:
         return
     host = request.headers.get("host", "")
-    name = urlsplit(f"//{host}").hostname if _plain(host) else None
-    if name not in LOOPBACK_HOSTS | allowed:
+    if _host_name(host) not in LOOPBACK_HOSTS | allowed:
         raise Forbidden("this Host is not served here")
 
 
-def _plain(host: str) -> bool:
-    return bool(host) and all(letter.isalnum() or letter in ".-:[]_" for letter in host)
+def _host_name(host: str) -> str | None:
+    """The Host header without its port; None when it is no host at all."""
+    if not all(letter.isalnum() or letter in ".-:[]_" for letter in host):
+        return None
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 def _bearer(request: HTTPConnection) -> str:

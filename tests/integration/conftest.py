@@ -51,9 +51,20 @@ def shelf(either_store: OpenStore) -> Shelf:
     return Shelf(either_store)
 
 
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """The API over a SQLite store, with doubled workflows; one for all tests of a file."""
+    home = tmp_path_factory.mktemp("api-home")
+    store = open_store(None, home, synchronous="OFF")
+    running = ApiServer(store, home).start()
+    yield running
+    running.stop()
+    store.close()
+
+
 @pytest.fixture
-def api(sqlite_store: OpenStore, tmp_path: Path) -> Iterator[ApiServer]:
-    """The API over a fresh SQLite store, with doubled workflows."""
+def own_api(sqlite_store: OpenStore, tmp_path: Path) -> Iterator[ApiServer]:
+    """An API that a test may stop or break."""
     running = ApiServer(sqlite_store, tmp_path / "api-home").start()
     yield running
     running.stop()
@@ -61,7 +72,7 @@ def api(sqlite_store: OpenStore, tmp_path: Path) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def caller(api: ApiServer) -> Iterator[Caller]:
-    """An operator of that API."""
-    found = api.operator("alice")
+    """A fresh operator of the shared API, so that tests never see each other's sessions."""
+    found = api.operator()
     yield found
     found.close()

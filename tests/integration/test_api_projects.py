@@ -103,7 +103,7 @@ def test_another_operators_project_does_not_exist(
     api: ApiServer, caller: Caller, tmp_path: Path
 ) -> None:
     project = caller.project(tmp_path / "work")
-    other = api.operator("bob")
+    other = api.operator()
     assert other.http.get(f"/projects/{project['id']}").status_code == 404
     assert other.http.get(f"/projects/{project['id']}/sessions").status_code == 404
     assert other.http.post(f"/projects/{project['id']}/sessions", json={}).status_code == 404

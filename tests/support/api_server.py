@@ -7,6 +7,7 @@ import json
 import threading
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import uvicorn
@@ -47,6 +48,7 @@ class ApiServer:
 
     def start(self) -> ApiServer:
         """Serve in a thread of its own."""
+        self._server = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         wait_for(lambda: self._server is not None and self._server.started, "the API to serve")
@@ -54,11 +56,12 @@ class ApiServer:
 
     def stop(self) -> None:
         """Stop as SIGTERM does."""
-        assert self._server is not None
-        assert self._thread is not None
+        if self._server is None or self._thread is None:
+            return
         self._server.should_exit = True
         self._thread.join(timeout=30)
         assert not self._thread.is_alive()
+        self._server = None
 
     def _run(self) -> None:
         async def serve() -> None:
@@ -69,8 +72,9 @@ class ApiServer:
 
         asyncio.run(serve())
 
-    def operator(self, name: str) -> Caller:
+    def operator(self) -> Caller:
         """A fresh operator and its client."""
+        name = f"test-{uuid4().hex[:12]}"
 
         def add(db: Db) -> tuple[str, str]:
             row = operators.add(db, name)
