@@ -19,6 +19,8 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	# Compile what the product imports, once: it halves every start (the variable may forbid it here).
+	-PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import api.main, worker.main, cli.main, cli.client, terminal.main, alembic.command"
 	touch $@
 
 system-packages:
