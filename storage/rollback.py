@@ -52,11 +52,11 @@ def roll_back(
         )
     killed = _kill_subagents(db, session_id)
     cancelled = _cancel_run(db, session.active_run, user_id)
-    compactions.abandon_pending(db, session_id)
-    _undo_compactions(db, point)
     superseded = supersessions.supersede_after(
         db, session_id, point.message_seq, "rollback", point.id
     )
+    compactions.abandon_pending(db, session_id)
+    _undo_compactions(db, point)
     checkpoints.supersede_after(db, point)
     outcome = Outcome(superseded, cancelled, killed)
     columns: dict[str, Any] = {
