@@ -93,6 +93,23 @@ class SessionEnded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SessionCleared(Event):
+    kind = "session.cleared"
+    session_id: str
+    user_id: str
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionImported(Event):
+    kind = "session.imported"
+    session_id: str
+    origin: str
+    origin_id: str
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class SessionFailed(Event):
     kind = "session.failed"
     session_id: str

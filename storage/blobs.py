@@ -88,6 +88,10 @@ class BlobFolder:
             return True
         return False
 
+    def path_of(self, blob_id: str) -> Path:
+        """Where the bytes lie, if they do."""
+        return self.root / _key(blob_id.removeprefix("sha256:"))
+
     def _write(self, path: Path, raw: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

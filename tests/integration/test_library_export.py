@@ -1,0 +1,342 @@
+"""Export, import, purge, clear and prune."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from domain.clock import now_ms
+from domain.errors import BadRequest, Conflict, NotFound, ValidationFailed
+from domain.ids import new_id
+from storage import (
+    archive,
+    blobs,
+    events,
+    forks,
+    heads,
+    messages,
+    removal,
+    resolver,
+    runs,
+    sessions,
+)
+from storage.engine import Db
+from storage.export_document import document, documents
+from storage.export_pages import markdown, page
+from storage.import_document import import_document
+from storage.opening import OpenStore
+from storage.redaction import MARK, redact
+from storage.rows import change, insert_once
+from storage.tables import Call, Run, SessionRow
+from tests.support.library import Shelf
+
+
+@pytest.fixture
+def filled(shelf: Shelf) -> str:
+    """A session with a conversation, a run, a call with blobs, and a head."""
+    session = shelf.session(title="Mending", source="cli")
+    shelf.say(session, "Please <b>fix</b> it. # not a heading\n# nor this; token=abcdef123456")
+    shelf.say(
+        session,
+        "On it",
+        "primary",
+        tool_calls=[{"id": "c1", "name": "shell", "arguments": {"command": "make"}}],
+    )
+    shelf.say(session, "``` output", "tool", tool_name="shell", tool_call_id="c1")
+    add_run(shelf, session)
+    return session
+
+
+def add_run(shelf: Shelf, session: str) -> str:
+    """A finished run with a head; the head's id."""
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    run_id, at = new_id(), now_ms()
+    request = store.blobs.put_json({"kind": "root-agent", "run": run_id})
+
+    def work(db: Db) -> str:
+        run = Run(id=run_id, session_id=session, state="done", created_at=at)
+        insert_once(db, Run, run.model_dump())
+        call = Call(id=new_id(), session_id=session, run_id=run_id, status="done", created_at=at)
+        call.request_ref = blobs.commit(db, request)
+        insert_once(db, Call, call.model_dump())
+        return heads.create(db, store.blobs, session, run_id=run_id)
+
+    return store.write(work)
+
+
+def export(shelf: Shelf, session: str, *, redacted: bool = False) -> dict[str, Any]:
+    """The document, as it comes back from a file."""
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    value = store.read(
+        lambda db: document(db, store.blobs, sessions.get(db, session), redacted=redacted)
+    )
+    loaded: dict[str, Any] = json.loads(json.dumps(value))
+    return loaded
+
+
+def rows(store: OpenStore, session: str) -> dict[str, Any]:
+    """The rows without the numbers that the database gave."""
+    found = store.read(lambda db: archive.rows_of(db, session))
+    for name in ("messages", "supersessions"):
+        for row in found[name]:
+            del row["number"]
+    return found
+
+
+@pytest.mark.req("H-039", "F-023")
+def test_an_export_comes_back_bit_for_bit(
+    shelf: Shelf, filled: str, sqlite_store: OpenStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from storage.opening import open_store
+
+    exported = export(shelf, filled)
+    other = open_store(None, tmp_path_factory.mktemp("other") / "home", synchronous="OFF")
+    answer = import_document(other, "somebody", exported)
+    assert (answer["session_id"], answer["imported"]) == (filled, True)
+    assert isinstance(shelf.store, OpenStore)
+    assert rows(other, filled) == rows(shelf.store, filled)
+    assert other.read(lambda db: events.broken_link(db, filled)) is None
+    copied = other.read(lambda db: sessions.get(db, filled))
+    original = shelf.store.read(lambda db: sessions.get(db, filled))
+    assert copied.model_dump(exclude={"created_by"}) == original.model_dump(exclude={"created_by"})
+    assert copied.current_head is not None
+    assert heads.materialize(other.blobs, copied.current_head) == heads.materialize(
+        shelf.store.blobs, copied.current_head
+    )
+    again = import_document(other, "somebody", exported)
+    assert again["imported"] is False
+    assert Shelf(other, "somebody").found("fix")
+    other.close()
+
+
+def test_what_an_import_refuses(shelf: Shelf, filled: str) -> None:
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    exported = export(shelf, filled)
+    with pytest.raises(Conflict):
+        import_document(store, "another", exported)
+    store.write(lambda db: change(db, SessionRow, filled, event_hash="changed"))
+    with pytest.raises(Conflict):
+        import_document(store, shelf.operator_id, exported)
+    wrongs: tuple[Any, ...] = ([], {}, {"format": "holdfast.session", "version": 99})
+    for wrong in wrongs:
+        with pytest.raises(BadRequest):
+            import_document(store, shelf.operator_id, wrong)
+    with pytest.raises(BadRequest):
+        import_document(store, shelf.operator_id, export(shelf, filled, redacted=True))
+
+
+def test_a_changed_export_is_noticed(sqlite_store: OpenStore) -> None:
+    shelf = Shelf(sqlite_store)
+    session = shelf.session()
+    shelf.say(session, "words")
+    add_run(shelf, session)
+    exported = export(shelf, session)
+    removal.purge(sqlite_store, session)
+
+    def refused(harm: str) -> None:
+        changed = copy.deepcopy(exported)
+        parts = changed["archive"]
+        if harm == "event":
+            parts["events"][0]["data"]["user_id"] = "mallory"
+        elif harm == "blob":
+            name = next(iter(parts["blobs"]))
+            parts["blobs"][name] = "AAAA"
+        elif harm == "field":
+            parts["messages"][0]["surprise"] = 1
+        elif harm == "owner":
+            parts["messages"][0]["session_id"] = "another"
+        elif harm == "project file":
+            parts["project_file"] = {"version": 1, "project": "other"}
+        with pytest.raises(ValidationFailed):
+            import_document(sqlite_store, shelf.operator_id, changed)
+
+    for harm in ("event", "blob", "field", "owner", "project file"):
+        refused(harm)
+    assert import_document(sqlite_store, shelf.operator_id, exported)["imported"]
+
+
+def test_a_session_exported_at_work_comes_back_at_rest(sqlite_store: OpenStore) -> None:
+    shelf = Shelf(sqlite_store)
+    session = shelf.session(state="running")
+    run = Run(id=new_id(), session_id=session, state="running", created_at=now_ms())
+    sqlite_store.write(lambda db: insert_once(db, Run, run.model_dump()))
+    exported = export(shelf, session)
+    sqlite_store.write(lambda db: change(db, SessionRow, session, state="idle"))
+    removal.purge(sqlite_store, session)
+    import_document(sqlite_store, shelf.operator_id, exported)
+    assert sqlite_store.read(lambda db: sessions.get(db, session)).state == "idle"
+    found = sqlite_store.read(lambda db: runs.find(db, run.id))
+    assert found is not None
+    assert found.state == "failed"
+
+
+def test_a_fork_brings_along_what_it_reads(
+    sqlite_store: OpenStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from storage.opening import open_store
+
+    shelf = Shelf(sqlite_store)
+    source, fork = _fork(shelf)
+    exported = export(shelf, fork)
+    whole = export(shelf, source)
+    other = open_store(None, tmp_path_factory.mktemp("other") / "home", synchronous="OFF")
+    import_document(other, "somebody", exported)
+    seen = other.read(lambda db: messages.page(db, fork, limit=50))
+    assert [message.content for message, _ in seen] == ["before", "own"]
+    with pytest.raises(NotFound):
+        other.read(lambda db: resolver.resolve(db, "somebody", source))
+    assert import_document(other, "somebody", whole)["imported"]
+    assert other.read(lambda db: resolver.resolve(db, "somebody", source)).session.id == source
+    other.close()
+
+
+@pytest.mark.req("H-042")
+def test_a_purge_removes_rows_words_and_blobs_but_not_what_forks_read(shelf: Shelf) -> None:
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    source, fork = _fork(shelf)
+    assert len(shelf.found("before")) == 1
+    removal.purge(store, source)
+    assert shelf.found("before OR after") == set()
+    assert store.read(lambda db: sessions.get(db, source)).purged
+    seen = store.read(lambda db: messages.page(db, fork, limit=50))
+    assert [message.content for message, _ in seen] == ["before", "own"]
+    assert store.read(lambda db: archive.rows_of(db, source))["events"] == []
+    removal.purge(store, fork)
+    for session in (source, fork):
+        assert store.read(lambda db, gone=session: sessions.find(db, gone)) is None  # type: ignore[misc]
+        left = store.read(lambda db, gone=session: archive.rows_of(db, gone))  # type: ignore[misc]
+        assert not any(left.values())
+    assert [path for path in store.blobs.root.rglob("*") if path.is_file()] == []
+
+
+def test_a_session_at_work_is_neither_purged_nor_cleared(sqlite_store: OpenStore) -> None:
+    shelf = Shelf(sqlite_store)
+    for state in ("running", "queued", "paused"):
+        session = shelf.session(state=state)
+        with pytest.raises(Conflict):
+            removal.purge(sqlite_store, session)
+        with pytest.raises(Conflict):
+            removal.clear_messages(sqlite_store, session, "me")
+
+
+@pytest.mark.req("H-041")
+def test_clearing_keeps_the_session(shelf: Shelf, filled: str) -> None:
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    assert removal.clear_messages(store, filled, "me") == 3
+    session = store.read(lambda db: sessions.get(db, filled))
+    assert (session.title, session.message_count, session.current_head) == ("Mending", 0, None)
+    assert store.read(lambda db: messages.page(db, filled, limit=10)) == []
+    assert shelf.found("fix") == set()
+    assert store.read(lambda db: events.broken_link(db, filled)) is None
+    shelf.say(filled, "fresh start")
+    assert len(shelf.found("fresh")) == 1
+
+
+@pytest.mark.req("H-040")
+def test_pruning_takes_only_old_ended_sessions(sqlite_store: OpenStore) -> None:
+    shelf = Shelf(sqlite_store)
+    old = now_ms() - 100 * removal.DAY_MS
+    gone = shelf.session(state="ended", ended_at=old, source="cli")
+    kept = [
+        shelf.session(state="ended", ended_at=now_ms()),
+        shelf.session(state="idle"),
+        shelf.session(state="ended", ended_at=old, pinned=True),
+        shelf.session(state="ended", ended_at=old, source="web"),
+    ]
+
+    def prune(*, dry_run: bool) -> list[str]:
+        answer = removal.prune(
+            sqlite_store, shelf.operator_id, older_than_days=90, source="cli", dry_run=dry_run
+        )
+        assert answer["count"] == len(answer["session_ids"])
+        ids: list[str] = answer["session_ids"]
+        return ids
+
+    assert prune(dry_run=True) == [gone]
+    assert prune(dry_run=False) == [gone]
+    assert prune(dry_run=False) == []
+    for session in kept:
+        assert sqlite_store.read(lambda db, key=session: sessions.find(db, key)) is not None  # type: ignore[misc]
+
+
+@pytest.mark.req("H-039")
+def test_people_can_read_an_export(sqlite_store: OpenStore) -> None:
+    shelf = Shelf(sqlite_store)
+    session = shelf.session(title="<script>alert(1)</script>")
+    shelf.say(session, "# heading\n<img src=x onerror=alert(1)>")
+    shelf.say(session, "```\nfence", "tool", tool_name="shell")
+    exported = export(shelf, session)
+    shown = page(exported)
+    assert "<script" not in shown
+    assert "<img" not in shown
+    assert "&lt;img src=x" in shown
+    assert "http://" not in shown
+    assert "https://" not in shown
+    written = markdown(exported)
+    assert "\\# heading" in written
+    assert "````\n```\nfence\n````" in written
+    assert written.startswith("# <script>alert(1)</script>")
+
+
+def test_all_sessions_are_exported_with_progress(sqlite_store: OpenStore) -> None:
+    shelf = Shelf(sqlite_store)
+    ids = [shelf.session(source=source) for source in ("cli", "cli", "web")]
+    told = list(documents(sqlite_store, shelf.operator_id, source="cli"))
+    assert [item["session"]["id"] for item in told] == ids[:2]
+    assert [item["progress"] for item in told] == [
+        {"done": 1, "total": 2},
+        {"done": 2, "total": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-proj-abcdefghijklmnop1234",
+        "ghp_abcdefghijklmnopqrstuvwxyz012345",
+        "AKIAABCDEFGHIJKLMNOP",
+        "Authorization: Bearer abcdefghijkl.mnopqrstuvwxyz",
+        'password = "hunter22"',
+        "API_KEY=verysecretvalue",
+        "postgres://me:hunter22@host/db",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_secrets_are_taken_out(secret: str) -> None:
+    hidden = redact(f"before {secret} after")
+    assert MARK in hidden
+    assert hidden.startswith("before ")
+    assert hidden.endswith(" after")
+    for part in ("hunter22", "verysecret", "abcdefghijkl", "ABCDEFGHIJ", "MIIE"):
+        assert part not in hidden
+
+
+def _fork(shelf: Shelf) -> tuple[str, str]:
+    """A source with one message before the fork and one after it."""
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    source = shelf.session(title="source")
+    shelf.say(source, "before")
+    add_run(shelf, source)
+    fork = new_id()
+    store.write(
+        lambda db: forks.fork(
+            db,
+            store.blobs,
+            source_session=source,
+            operator=shelf.operator_id,
+            new_session_id=fork,
+        )
+    )
+    shelf.say(source, "after")
+    add_run(shelf, source)
+    shelf.say(fork, "own")
+    return source, fork
