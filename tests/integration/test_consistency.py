@@ -1,0 +1,215 @@
+"""The consistency check: silent on a sound store, and every fault has its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from storage import consistency, heads
+from storage.blobs import BlobFolder
+from storage.consistency_links import LINKS, Link
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.rows import change, insert_once, table
+from storage.tables import Call, Message, SessionRow, ToolCallRow
+from storage.tables_history import Checkpoint, Derivation, EventRow, Head, PromptEdit
+from storage.tables_library import Alias, Chat
+from tests.support.desk import Desk
+
+
+@pytest.fixture
+def desk(sqlite_store: OpenStore) -> Desk:
+    return Desk(sqlite_store)
+
+
+def filled(desk: Desk) -> tuple[str, str]:
+    """A store with one row of every kind; the source's and the fork's id."""
+    source = desk.session()
+    run_id = desk.begin(source)
+    call_id = desk.call(source, run_id)
+    desk.subagent(source, run_id)
+    made = desk.pause(source)
+    desk.resume(source)
+    desk.finish(run_id)
+    fork = desk.fork(source)
+    desk.run(fork)
+    desk.supersede(fork, [desk.seen(fork)[0][0]], "discard", "cause")
+    blob_id = f"sha256:{desk.row(fork).current_head}"
+
+    def more(db: Db) -> None:
+        alias = Alias(operator_id=desk.operator_id, name="it", session_id=source)
+        insert_once(db, Alias, alias.model_dump())
+        chat = Chat(id="chat", operator_id="o", user_id="u", chat_id="c", session_id=source)
+        insert_once(db, Chat, chat.model_dump())
+        call = Call(
+            id="call",
+            session_id=source,
+            run_id=run_id,
+            request_ref=blob_id,
+            response_ref=blob_id,
+        )
+        insert_once(db, Call, call.model_dump())
+        change(db, ToolCallRow, call_id, output_ref=blob_id)
+        change(db, SessionRow, fork, active_run=run_id, current_checkpoint=made.id)
+        edit = PromptEdit(
+            id="edit",
+            checkpoint_id=made.id,
+            session_id=source,
+            target="primary",
+            old_hash="",
+            new_hash="",
+            new_content="",
+        )
+        insert_once(db, PromptEdit, edit.model_dump())
+
+    desk.store.write(more)
+    return source, fork
+
+
+def issues(desk: Desk, mode: str = "deep") -> set[str]:
+    report = consistency.check(desk.opened, mode)
+    assert report.view()["status"] == ("issues" if report.issues else "ok")
+    return {issue.type for issue in report.issues}
+
+
+@pytest.mark.req("F-037")
+def test_a_sound_store_has_no_issue(either_store: OpenStore) -> None:
+    desk = Desk(either_store)
+    filled(desk)
+    report = consistency.check(desk.opened).view()
+    assert report["issues"] == []
+    assert report["status"] == "ok"
+    assert report["counts"]["sessions"] == 2
+
+
+@pytest.mark.req("F-038", "F-040")
+def test_every_dangling_reference_has_its_name(desk: Desk) -> None:
+    filled(desk)
+
+    for link in LINKS:
+        with_fault = _break(desk, link)
+        assert link.issue in issues(desk, "quick"), link.issue
+        with_fault()
+    assert issues(desk, "quick") == set()
+
+
+def _break(desk: Desk, link: Link) -> Callable[[], None]:
+    """Let one row name what is not there; answers how to mend it."""
+    place = link.source
+    key, column = place.c[link.key], place.c[link.column]
+
+    def spoil(db: Db) -> tuple[Any, Any]:
+        row = db.connection().execute(
+            place.select().where(column.is_not(None), column != "").limit(1)
+        )
+        found = row.first()
+        assert found is not None, f"no row to break for {link.issue}"
+        db.connection().execute(
+            update(place).where(key == found._mapping[link.key]).values({link.column: "gone"})
+        )
+        return found._mapping[link.key], found._mapping[link.column]
+
+    which, before = desk.store.write(spoil)
+    named = "gone" if link.key == link.column else which
+
+    def mend() -> None:
+        statement = update(place).where(key == named).values({link.column: before})
+        desk.store.write(lambda db: db.connection().execute(statement).rowcount)
+
+    return mend
+
+
+@pytest.mark.req("F-034", "F-038")
+def test_a_counter_that_is_too_low_is_found(desk: Desk) -> None:
+    source, _ = filled(desk)
+    desk.store.write(lambda db: change(db, SessionRow, source, message_seq=1))
+    assert "message-counter-too-low" in issues(desk, "quick")
+
+
+@pytest.mark.req("F-039", "F-040")
+def test_a_blob_that_is_gone_or_damaged_is_found(desk: Desk) -> None:
+    source, _ = filled(desk)
+    head_id = str(desk.row(source).current_head)
+    path = _path(desk.opened.blobs, head_id)
+    kept = path.read_bytes()
+    path.write_bytes(kept[:-1])
+    wanted = {"blob/hash-mismatch", "head-state-unreadable", "current-head-state-unreadable"}
+    assert wanted <= issues(desk)
+    path.unlink()
+    assert {"blob/missing", "head-state-component-basis-missing"} <= issues(desk)
+    assert issues(desk, "quick") == set()
+
+
+@pytest.mark.req("F-039", "F-040")
+@pytest.mark.parametrize(
+    ("issue", "column"),
+    [
+        ("head-state-basis-mismatch", "basis"),
+        ("head-state-final-ref-mismatch", "final_ref"),
+        ("head-state-snapshot-ref-mismatch", "checkpoint_id"),
+        ("head-state-version-mismatch", "state_version"),
+        ("head-state-session-mismatch", "session_id"),
+        ("head-state-ref-mismatch", "state_ref"),
+    ],
+)
+def test_a_head_that_disagrees_with_its_state_is_found(desk: Desk, issue: str, column: str) -> None:
+    source, fork = filled(desk)
+    head_id = str(desk.row(source).current_head)
+    other = {"state_version": 1, "session_id": fork}.get(column, "other")
+    desk.store.write(lambda db: change(db, Head, head_id, **{column: other}))
+    assert issue in issues(desk)
+
+
+@pytest.mark.req("F-039", "F-040")
+def test_a_component_that_is_gone_or_damaged_is_found(desk: Desk) -> None:
+    session_id = desk.session()
+    for number in range(200):
+        desk.say(session_id, f"message {number}")
+    root = heads.root(desk.opened.blobs, desk.run(session_id))
+    reference = root["collections"]["messages"]["delta_ref"]
+    path = _path(desk.opened.blobs, reference.removeprefix("sha256:"))
+    path.write_bytes(b"junk")
+    assert "head-state-component-unreadable" in issues(desk)
+    path.unlink()
+    assert "head-state-component-missing" in issues(desk)
+
+
+@pytest.mark.req("F-039")
+def test_a_changed_or_missing_event_breaks_the_chain(desk: Desk) -> None:
+    source, _ = filled(desk)
+    place = table(EventRow)
+    mine = place.c.session_id == source, place.c.seq == 3
+
+    def forge(db: Db) -> None:
+        db.connection().execute(update(place).where(*mine).values(data={"forged": True}))
+
+    desk.store.write(forge)
+    report = consistency.check(desk.opened)
+    found = [issue for issue in report.issues if issue.type == "event-chain-broken"]
+    assert [(issue.id, issue.session_id) for issue in found] == [("3", source)]
+
+
+def _path(blobs: BlobFolder, digest: str) -> Any:
+    return blobs.root / "sha256" / digest[:2] / digest[2:4] / digest
+
+
+def test_the_list_of_issues_has_a_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consistency, "ISSUES_MAX", 2)
+    source = desk.session()
+    for _ in range(3):
+        desk.say(source, "x")
+    place = table(Message)
+    desk.store.write(
+        lambda db: db.connection().execute(update(place).values(session_id="gone")).rowcount
+    )
+    assert len(consistency.check(desk.opened, "quick").issues) == 2
+
+
+def test_every_kind_of_reference_is_looked_at() -> None:
+    looked_at = {(link.source.name, link.column) for link in LINKS}
+    assert ("derivations", "source_head") in looked_at
+    assert (str(table(Derivation).name), "source_session") in looked_at
+    assert (str(table(Checkpoint).name), "head_id") in looked_at
