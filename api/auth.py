@@ -101,8 +101,8 @@ def check_host(services: Services, request: HTTPConnection) -> None:
     allowed = set(services.configuration.current.server.allowed_hosts)
     if not services.settings.bind_is_loopback and not allowed:
         return
-    host = request.headers.get("host", "")
-    if _host_name(host) not in LOOPBACK_HOSTS | allowed:
+    hosts = request.headers.getlist("host") or [""]
+    if any(_host_name(host) not in LOOPBACK_HOSTS | allowed for host in hosts):
         raise Forbidden("this Host is not served here")
 
 

@@ -167,7 +167,7 @@ def _raw_connection(feed: Feed) -> Iterator[Any]:
     pooled = feed.store.reader.raw_connection()
     pooled.detach()
     try:
-        yield pooled.driver_connection
+        yield pooled.dbapi_connection
     finally:
         pooled.close()
 

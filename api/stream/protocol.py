@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -21,6 +22,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         )
         super().keepalive_timeout()
         self._abort_later()
+
+    async def send(self, message: Any) -> None:
+        """Pass one ASGI message on. A refusal before the upgrade completes the handshake too."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         """The application is done with the socket; unsent bytes get a moment, not forever."""

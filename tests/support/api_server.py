@@ -131,6 +131,7 @@ class Caller:
             additional_headers=headers,
             compression=None,
             max_size=32 * 1024 * 1024,
+            legacy=True,
             **options,
         )
 
