@@ -144,10 +144,9 @@ def _size(rows: list[Message], turns: list[Turn], changed_at: int) -> int:
             reported = row.tokens if row.created_at > changed_at else None
             break
         tail.append(row)
-    whole = estimate_turns(turns)
-    if reported is None:
-        return whole
-    return max(context_size(reported, [as_turn(row) for row in tail]), whole // 2)
+    if reported is None or any(row.meta.get("kind") == SUMMARY for row in tail):
+        return estimate_turns(turns)
+    return context_size(reported, [as_turn(row) for row in tail])
 
 
 def _reminder(db: Db, session: SessionRow, turns: list[Turn]) -> Turn | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import structlog
 
@@ -27,11 +28,7 @@ async def keep(store: OpenStore, terminals: Terminals) -> None:
 async def prune(store: OpenStore) -> None:
     """Drop what is past its time."""
     for session_id in await store.aread(frames.sessions_to_prune):
-
-        def drop(db: Db, session_id: str = session_id) -> int:
-            return frames.prune(db, session_id)
-
-        await store.awrite(drop)
+        await store.awrite(partial(frames.prune, session_id=session_id))
     await store.awrite(inbox.sweep)
 
 
@@ -42,7 +39,7 @@ async def file_closed_terminals(store: OpenStore, terminals: Terminals) -> None:
         try:
             info = await client.info(pty.id)
         except UnknownProcess:
-            await store.awrite(lambda db, pty_id=pty.id: _lost(db, pty_id))
+            await store.awrite(partial(_lost, pty_id=pty.id))
             continue
         if info.exit is not None:
             try:
