@@ -14,12 +14,13 @@ from temporalio import activity
 from activities.terminals import Terminals
 from agent.tools.outcome import ToolOutcome
 from agent.tools.summaries import summary
+from domain.lifecycle import State
 from domain.project_file import AgentSpec
-from storage import blobs, frames, ptys
+from storage import blobs, frames, ptys, sessions
 from storage.opening import OpenStore
 from storage.tables import SessionRow, ToolCallRow
 from storage.tables_history import Pty
-from terminal.client import Exit, Reason, SpawnRequest
+from terminal.client import Exit, Reason, SpawnRequest, TerminalClient
 from terminal.errors import BadCage, BadRequest, CageSpawnFailed, CageUnavailable, LimitReached
 from terminal.transcript import read_raw
 
@@ -70,6 +71,7 @@ class Shell:
             info = await client.spawn(request)
         except REFUSED as error:
             return ToolOutcome({"error": str(error), "code": error.code}, is_error=True)
+        await self._respect_pause(client, request.key, session.id)
         if request.terminal:
             await self._note_terminal(call, session, spec)
         output = _Output()
@@ -86,6 +88,24 @@ class Shell:
             await asyncio.gather(writer, return_exceptions=True)
         await self._flush(call, output)
         return await self._outcome(call, ended, output, request)
+
+    async def _respect_pause(self, client: TerminalClient, key: str, session_id: str) -> None:
+        """A pause that came while the process was being started stops it too.
+
+        The pause marks the session before it stops processes, so one of the two sees the other;
+        a resume in between is seen by the second look.
+        """
+        suspended = False
+        while True:
+            session = await self.store.aread(lambda db: sessions.get(db, session_id))
+            if session.state != State.PAUSED:
+                if suspended:
+                    await client.resume(key=key)
+                return
+            if suspended:
+                return
+            await client.suspend(key=key)
+            suspended = True
 
     async def _stop(self, key: str) -> None:
         """Kill only when the run is cancelled: another attempt may own the process by now."""

@@ -1,4 +1,4 @@
-"""Whether a message runs now or waits: decided by counting, inside the transaction that takes it."""
+"""Whether a message runs now or waits: counted inside the transaction that takes it."""
 
 from __future__ import annotations
 

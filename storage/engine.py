@@ -1,4 +1,4 @@
-"""One store per process: transactions that queue fairly, retry while busy, and never lose an update."""
+"""One store per process: transactions queue fairly, retry while busy, and lose no update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes queue for the write on a file, because SQLite's own busy handler starves some of them."""
+"""Processes queue for the write on a file: SQLite's own busy handler starves some of them."""
 
 from __future__ import annotations
 

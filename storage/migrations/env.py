@@ -14,7 +14,7 @@ context.configure(
     target_metadata=SQLModel.metadata,
     render_as_batch=True,
     transactional_ddl=True,
-    include_name=lambda name, kind, _parents: kind != "table" or not str(name).startswith("search_"),
+    include_name=lambda name, kind, _: kind != "table" or not str(name).startswith("search_"),
 )
 with context.begin_transaction():
     context.run_migrations()
