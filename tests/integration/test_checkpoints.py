@@ -15,7 +15,12 @@ from tests.support.desk import PROMPTS, Desk
 
 
 @pytest.fixture
-def desk(either_store: OpenStore) -> Desk:
+def desk(sqlite_store: OpenStore) -> Desk:
+    return Desk(sqlite_store)
+
+
+@pytest.fixture
+def either_desk(either_store: OpenStore) -> Desk:
     return Desk(either_store)
 
 
@@ -26,7 +31,8 @@ def kinds(desk: Desk, session_id: str) -> list[str]:
 
 
 @pytest.mark.req("K-055", "K-059", "K-123", "K-133")
-def test_a_checkpoint_pauses_the_session_and_points_at_its_last_message(desk: Desk) -> None:
+def test_a_checkpoint_pauses_the_session_and_points_at_its_last_message(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     run_id = desk.begin(session_id)
     last = desk.say(session_id, "half an answer", "primary", run_id=run_id)
@@ -68,7 +74,8 @@ def test_the_same_checkpoint_is_made_once(desk: Desk) -> None:
 
 
 @pytest.mark.req("K-059", "K-060", "K-061", "K-062", "K-070")
-def test_a_snapshot_shows_open_calls_subagents_and_prompts(desk: Desk) -> None:
+def test_a_snapshot_shows_open_calls_subagents_and_prompts(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     run_id = desk.begin(session_id)
     call_id = desk.call(session_id, run_id, command="sleep 30")
@@ -167,7 +174,8 @@ def test_resume_needs_a_slot(desk: Desk) -> None:
 
 
 @pytest.mark.req("K-063", "K-065")
-def test_edited_prompts_are_audited_and_told_to_the_primary(desk: Desk) -> None:
+def test_edited_prompts_are_audited_and_told_to_the_primary(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     desk.begin(session_id)
     made = desk.pause(session_id)

@@ -166,8 +166,7 @@ def test_a_head_that_disagrees_with_its_state_is_found(desk: Desk, issue: str, c
 @pytest.mark.req("F-039", "F-040")
 def test_a_component_that_is_gone_or_damaged_is_found(desk: Desk) -> None:
     session_id = desk.session()
-    for number in range(200):
-        desk.say(session_id, f"message {number}")
+    desk.fill(session_id, 200)
     root = heads.root(desk.opened.blobs, desk.run(session_id))
     reference = root["collections"]["messages"]["delta_ref"]
     path = _path(desk.opened.blobs, reference.removeprefix("sha256:"))

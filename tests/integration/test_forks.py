@@ -14,7 +14,12 @@ from tests.support.desk import Desk
 
 
 @pytest.fixture
-def desk(either_store: OpenStore) -> Desk:
+def desk(sqlite_store: OpenStore) -> Desk:
+    return Desk(sqlite_store)
+
+
+@pytest.fixture
+def either_desk(either_store: OpenStore) -> Desk:
     return Desk(either_store)
 
 
@@ -51,7 +56,8 @@ def test_a_rollback_or_compaction_of_the_source_does_not_show(desk: Desk) -> Non
 
 
 @pytest.mark.req("K-112")
-def test_a_fork_of_a_fork_of_a_fork_sees_every_level(desk: Desk) -> None:
+def test_a_fork_of_a_fork_of_a_fork_sees_every_level(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     desk.run(session_id, "level 0")
     chain = [session_id]
@@ -98,8 +104,7 @@ def test_a_missing_or_foreign_source_is_not_found(desk: Desk) -> None:
 @pytest.mark.req("F-033")
 def test_a_fork_copies_no_message(desk: Desk) -> None:
     source = desk.session()
-    for number in range(30):
-        desk.say(source, f"message {number}")
+    desk.fill(source, 30)
     count = select(func.count()).select_from(table(Message))
     before = desk.store.read(lambda db: db.connection().execute(count).scalar_one())
     fork = desk.fork(source)
@@ -109,7 +114,8 @@ def test_a_fork_copies_no_message(desk: Desk) -> None:
     assert desk.store.read(lambda db: forks.kept_for_forks(db, fork)) is None
 
 
-def test_two_sessions_are_compared_from_where_they_parted(desk: Desk) -> None:
+def test_two_sessions_are_compared_from_where_they_parted(either_desk: Desk) -> None:
+    desk = either_desk
     source = desk.session()
     shared = desk.run(source, "shared")
     left, right = desk.fork(source), desk.fork(source)

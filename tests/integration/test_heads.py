@@ -12,7 +12,12 @@ from tests.support.desk import Desk, comparable
 
 
 @pytest.fixture
-def desk(either_store: OpenStore) -> Desk:
+def desk(sqlite_store: OpenStore) -> Desk:
+    return Desk(sqlite_store)
+
+
+@pytest.fixture
+def either_desk(either_store: OpenStore) -> Desk:
     return Desk(either_store)
 
 
@@ -58,7 +63,8 @@ def test_one_run_has_one_head(desk: Desk) -> None:
 
 
 @pytest.mark.req("F-032", "K-067")
-def test_after_a_rollback_the_next_head_builds_on_the_checkpoints(desk: Desk) -> None:
+def test_after_a_rollback_the_next_head_builds_on_the_checkpoints(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     run_id = desk.begin(session_id)
     made = desk.pause(session_id)
@@ -73,7 +79,8 @@ def test_after_a_rollback_the_next_head_builds_on_the_checkpoints(desk: Desk) ->
 
 
 @pytest.mark.req("F-033")
-def test_a_forks_first_head_has_no_basis_and_holds_what_it_inherits(desk: Desk) -> None:
+def test_a_forks_first_head_has_no_basis_and_holds_what_it_inherits(either_desk: Desk) -> None:
+    desk = either_desk
     source = desk.session()
     source_head = desk.run(source)
     fork = desk.fork(source)
@@ -99,8 +106,7 @@ def test_a_fork_of_a_running_source_inherits_what_no_head_holds_yet(desk: Desk) 
 def test_a_large_delta_lies_in_a_blob_of_its_own(sqlite_store: OpenStore) -> None:
     desk = Desk(sqlite_store)
     session_id = desk.session()
-    for number in range(200):
-        desk.say(session_id, f"message {number}")
+    desk.fill(session_id, 200)
     head_id = desk.run(session_id)
     part = heads.root(desk.opened.blobs, head_id)["collections"]["messages"]
     assert part["delta"] is None
@@ -114,8 +120,7 @@ def test_a_head_grows_with_the_change_and_not_with_the_history(sqlite_store: Ope
 
     def size_after(count: int) -> int:
         session_id = desk.session()
-        for number in range(count):
-            desk.say(session_id, f"message {number}")
+        desk.fill(session_id, count)
         desk.run(session_id)
         return len(canonical(heads.root(desk.opened.blobs, desk.run(session_id))))
 

@@ -14,7 +14,12 @@ from tests.support.desk import Desk
 
 
 @pytest.fixture
-def desk(either_store: OpenStore) -> Desk:
+def desk(sqlite_store: OpenStore) -> Desk:
+    return Desk(sqlite_store)
+
+
+@pytest.fixture
+def either_desk(either_store: OpenStore) -> Desk:
     return Desk(either_store)
 
 
@@ -24,7 +29,8 @@ def rows_of(desk: Desk) -> int:
 
 
 @pytest.mark.req("K-066", "K-067")
-def test_a_rollback_supersedes_what_came_after_and_deletes_nothing(desk: Desk) -> None:
+def test_a_rollback_supersedes_what_came_after_and_deletes_nothing(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     run_id = desk.begin(session_id, "one")
     made = desk.pause(session_id)
@@ -43,7 +49,8 @@ def test_a_rollback_supersedes_what_came_after_and_deletes_nothing(desk: Desk) -
 
 
 @pytest.mark.req("K-066")
-def test_a_rollback_of_a_paused_run_cancels_it_and_kills_its_subagents(desk: Desk) -> None:
+def test_a_rollback_of_a_paused_run_cancels_it_and_kills_its_subagents(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     run_id = desk.begin(session_id)
     made = desk.pause(session_id)
@@ -122,7 +129,8 @@ def test_the_prompts_of_the_checkpoint_are_in_effect_again(desk: Desk) -> None:
 
 
 @pytest.mark.req("K-085")
-def test_a_rollback_past_a_compaction_brings_its_messages_back(desk: Desk) -> None:
+def test_a_rollback_past_a_compaction_brings_its_messages_back(either_desk: Desk) -> None:
+    desk = either_desk
     session_id = desk.session()
     early = desk.say(session_id, "early")
     run_id = desk.begin(session_id, "late")

@@ -39,6 +39,15 @@ class Desk(Shelf):
         super().__init__(store)
         self.opened = store
 
+    def fill(self, session_id: str, count: int) -> None:
+        """Many messages in one transaction."""
+
+        def say(db: Db) -> None:
+            for number in range(count):
+                messages.append(db, session_id, role="operator", content=f"message {number}")
+
+        self.store.write(say)
+
     def begin(self, session_id: str, content: str = "please") -> str:
         """A message and its run, running; the run's id."""
         message_id, run_id = new_id(), new_id()
