@@ -57,10 +57,12 @@ def keep_a_terminal_host(settings: Settings) -> None:
 
 def run_api(settings: Settings) -> None:
     """HTTP, sockets and the page, until SIGTERM."""
-    from api.main import run
     from cli.credentials import prepare
 
     prepare(settings, with_launch=os.environ.get("HOLDFAST_SUPERVISED") == "1")
+    # After the refusals, which should not wait for it.
+    from api.main import run
+
     run(settings)
 
 

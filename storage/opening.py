@@ -36,6 +36,9 @@ def open_store(database_url: str | None, home: Path, *, synchronous: str = "FULL
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     url = database_url or f"sqlite:///{home / 'holdfast.sqlite'}"
     store = OpenStore(url, home, synchronous=synchronous)
+    if store.is_sqlite:
+        # Before the first connection, which would make it readable by everybody.
+        Path(store.url.removeprefix("sqlite:///")).touch(mode=0o600)
     try:
         if _revision(store) != REVISION:
             with _one_at_a_time(home):
@@ -73,7 +76,6 @@ def _bring_up_to_date(store: OpenStore, home: Path) -> None:
         )
     if store.is_sqlite:
         path = Path(store.url.removeprefix("sqlite:///"))
-        path.touch(mode=0o600)
         if revision is not None:
             _back_up(path, revision)
     _migrate(store)

@@ -50,6 +50,7 @@ class Product:
 
     def start(self, *, wait: bool = True) -> Product:
         """Run `holdfast up`; return once its `ready` line has come."""
+        self._let_go()
         self.lines = []
         self.process = subprocess.Popen(
             [HOLDFAST, "up"],
@@ -92,11 +93,7 @@ class Product:
         process = self._running()
         process.send_signal(signal.SIGTERM)
         code = process.wait(timeout=60)
-        if self._reader is not None:
-            self._reader.join(timeout=10)
-        if process.stdout is not None:
-            process.stdout.close()
-        self.process = None
+        self._let_go()
         return code
 
     def restart(self) -> None:
@@ -107,11 +104,9 @@ class Product:
     def close(self) -> None:
         """Stop everything that runs in this home and remove it."""
         pids = self.pids()
-        if self.process is not None:
-            if self.process.poll() is None:
-                self.stop()
-            elif self.process.stdout is not None:
-                self.process.stdout.close()
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+        self._let_go()
         # A killed supervisor leaves its parts to the next one; there is none.
         leftover = terminal_host.living_pid(self.settings().terminal_socket)
         for pid in {*pids.values(), leftover or 0} - {0}:
@@ -133,11 +128,8 @@ class Product:
         for part in PARTS:
             if part in pids:
                 process.send(pids[part], signal.SIGKILL)
-        supervisor = self._running()
-        supervisor.wait(timeout=30)
-        if supervisor.stdout is not None:
-            supervisor.stdout.close()
-        self.process = None
+        self._running().wait(timeout=30)
+        self._let_go()
 
     def wait_restarted(self, part: str, old_pid: int) -> int:
         """Until the supervisor has started that part again and all is ready; the new pid."""
@@ -219,17 +211,25 @@ class Product:
             check=False,
         )
 
+    def _let_go(self) -> None:
+        """Forget a supervisor that has ended; its parts hold no end of the pipe."""
+        if self.process is None:
+            return
+        self.process.wait(timeout=30)
+        if self._reader is not None:
+            self._reader.join(timeout=10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process = None
+
     def _running(self) -> subprocess.Popen[str]:
         assert self.process is not None, "the product is not started"
         return self.process
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                self.lines.append(line)
-        except ValueError:
-            return  # closed by `close` while a killed supervisor's heirs still hold the pipe
+        for line in process.stdout:
+            self.lines.append(line)
 
 
 def _environment_of(pid: int) -> str:
