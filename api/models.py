@@ -142,6 +142,28 @@ class AcceptedShown(Shown):
     session: SessionShown
 
 
+class PtyShown(Shown):
+    """A terminal."""
+
+    pty_id: str
+    session_id: str
+    state: str
+    cols: int
+    rows: int
+    command: str
+    created_at: int
+    closed_at: int | None
+    exit_code: int | None
+    cage: str
+
+
+class PtysShown(Shown):
+    """A page of terminals."""
+
+    items: list[PtyShown]
+    next_cursor: str | None
+
+
 class ProjectsShown(Shown):
     """A page of projects."""
 

@@ -13,6 +13,7 @@ from api.routes import (
     issues,
     messages,
     projects,
+    ptys,
     runs,
     sessions,
 )
@@ -23,6 +24,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     sessions.router,
     messages.router,
     runs.router,
+    ptys.router,
     checkpoints.router,
     heads.router,
     compactions.router,

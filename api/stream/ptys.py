@@ -103,13 +103,13 @@ class PtyBridge:
         """Forward until the terminal is closed; whatever breaks ends the watching only."""
         with contextlib.suppress(TerminalError, OSError):
             async for happened in attachment:
+                if again and isinstance(happened, Snapshot | Output):
+                    again = False
+                    await self._record(
+                        PtyReattached(pty_id=pty_id, scrollback_lines_sent=_lines(happened))
+                    )
                 if isinstance(happened, Snapshot):
                     await self._snapshot(pty_id, happened)
-                    if again:
-                        again = False
-                        await self._record(
-                            PtyReattached(pty_id=pty_id, scrollback_lines_sent=happened.lines)
-                        )
                 elif isinstance(happened, Output):
                     await self._stdout(pty_id, happened)
                 elif isinstance(happened, Throttled):
@@ -159,3 +159,7 @@ class PtyBridge:
         await self._connection.services.store.awrite(
             lambda db: events.append(db, session_id, event)
         )
+
+
+def _lines(shown: Snapshot | Output) -> int:
+    return shown.lines if isinstance(shown, Snapshot) else shown.data.count(b"\n")

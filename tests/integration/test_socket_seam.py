@@ -28,16 +28,19 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         for size in self.sizes:
-            self.api.store.write(lambda db, size=size: self._append(db, ["x"] * size))
-        self.api.store.write(lambda db: self._append(db, [LAST]))
+            self._append(["x"] * size)
+        self._append([LAST])
 
-    def _append(self, db: Db, texts: list[str]) -> None:
-        frames.append(db, self.session_id, *(("delta", {"text": text}) for text in texts))
-        for text in texts:
-            event = AttentionRequired(
-                session_id=self.session_id, attention_kind="test", summary=text
-            )
-            events.append(db, self.session_id, event)
+    def _append(self, texts: list[str]) -> None:
+        def append(db: Db) -> None:
+            frames.append(db, self.session_id, *(("delta", {"text": text}) for text in texts))
+            for text in texts:
+                event = AttentionRequired(
+                    session_id=self.session_id, attention_kind="test", summary=text
+                )
+                events.append(db, self.session_id, event)
+
+        self.api.store.write(append)
 
 
 class Client(threading.Thread):

@@ -1,0 +1,111 @@
+"""What a terminal showed, in three forms made from one: timed lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from api.services import Services
+from api.terminals import refusal_of
+from domain.errors import NotFound
+from storage import blobs, ptys
+from storage.blobs import BlobMissing
+from storage.engine import Db
+from storage.tables_history import Pty
+from terminal.errors import TerminalError, UnknownProcess
+from terminal.transcript import count_lines, read_raw, read_timed
+
+FORMS = {
+    "raw": "application/octet-stream",
+    "timed": "application/x-ndjson",
+    "cast": "application/x-asciicast",
+}
+MISSING = "This terminal left no transcript."
+
+
+async def transcript(services: Services, pty: Pty, form: str) -> bytes:
+    """The whole output of a terminal, alive or closed, in this form."""
+    timed = await _kept(services, pty) if pty.state == "closed" else await _live(services, pty)
+    if form == "timed":
+        return timed
+    lines = [json.loads(line) for line in timed.splitlines()]
+    return _raw(lines) if form == "raw" else _cast(lines, pty)
+
+
+async def file_closed(services: Services, pty_id: str) -> None:
+    """Keep what a terminal showed that is over; upkeep does the same for those nobody closed."""
+    client = await services.terminals.client()
+    try:
+        ended = await client.wait(pty_id)
+        path = await client.transcript(pty_id)
+    except UnknownProcess:
+        await services.store.awrite(lambda db: _lost(db, pty_id))
+        return
+    raw = await asyncio.to_thread(read_raw, path)
+    timed = await asyncio.to_thread(read_timed, path)
+    blob = await asyncio.to_thread(services.store.blobs.put, timed, "application/json")
+
+    def close(db: Db) -> bool:
+        return ptys.closed(
+            db,
+            pty_id,
+            reason=ended.reason.value,
+            exit_code=ended.code,
+            transcript=blobs.commit(db, blob),
+            text=raw.decode("utf-8", "replace").replace("\0", ""),
+            line_count=count_lines(raw),
+        )
+
+    await services.store.awrite(close)
+
+
+def _lost(db: Db, pty_id: str) -> bool:
+    return ptys.closed(
+        db, pty_id, reason="lost", exit_code=None, transcript=None, text="", line_count=0
+    )
+
+
+async def _kept(services: Services, pty: Pty) -> bytes:
+    row = await services.store.aread(lambda db: ptys.transcript_of(db, pty.id))
+    if row is None:
+        raise NotFound(MISSING)
+    try:
+        return await asyncio.to_thread(services.store.blobs.read, row.transcript)
+    except BlobMissing:
+        raise NotFound(MISSING) from None
+
+
+async def _live(services: Services, pty: Pty) -> bytes:
+    client = await services.terminals.client()
+    try:
+        path = await client.transcript(pty.id)
+    except TerminalError as error:
+        raise refusal_of(error) from None
+    return await asyncio.to_thread(read_timed, path)
+
+
+def _raw(lines: list[dict[str, Any]]) -> bytes:
+    return b"".join(line["data"].encode("latin-1") for line in lines)
+
+
+def _cast(lines: list[dict[str, Any]], pty: Pty) -> bytes:
+    """asciicast v2; a character may lie across two lines, so one decoder goes through all."""
+    header = {
+        "version": 2,
+        "width": pty.cols,
+        "height": pty.rows,
+        "timestamp": pty.created_at // 1000,
+    }
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def events() -> Iterator[str]:
+        yield json.dumps(header)
+        for line in lines:
+            text = decoder.decode(line["data"].encode("latin-1"))
+            if text:
+                yield json.dumps([line["at_ms"] / 1000, "o", text])
+
+    return "\n".join(events()).encode() + b"\n"
