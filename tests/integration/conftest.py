@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from settings.config import Config
 from storage.opening import OpenStore, open_store
 from tests.support.api_server import ApiServer, Caller
 from tests.support.library import Shelf
+from tests.support.rig import Rig
+from tests.support.temporal_server import TemporalServer
+from tests.support.terminal_hosts import TestHost
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +80,44 @@ def caller(api: ApiServer) -> Iterator[Caller]:
     found = api.operator()
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def temporal() -> Iterator[str]:
+    """The address of a real Temporal server, one per pytest process."""
+    server = TemporalServer().start()
+    yield server.address
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def rolling_temporal() -> Iterator[str]:
+    """A server that suggests to roll a history over after a few dozen events."""
+    server = TemporalServer("limit.historyCount.suggestContinueAsNew=60").start()
+    yield server.address
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def spare_host() -> Iterator[TestHost]:
+    """A terminal host that the rigs share, one per pytest process."""
+    with TestHost() as host:
+        yield host
+
+
+@pytest.fixture
+async def rig(
+    temporal: str, spare_host: TestHost, sqlite_store: OpenStore, tmp_path: Path
+) -> AsyncIterator[Rig]:
+    """The spine in this process, on a fresh store."""
+    async with Rig(sqlite_store, tmp_path, temporal, spare_host, Config()) as running:
+        yield running
+
+
+@pytest.fixture
+async def rolling_rig(
+    rolling_temporal: str, spare_host: TestHost, sqlite_store: OpenStore, tmp_path: Path
+) -> AsyncIterator[Rig]:
+    """A rig whose histories roll over early."""
+    async with Rig(sqlite_store, tmp_path, rolling_temporal, spare_host, Config()) as running:
+        yield running

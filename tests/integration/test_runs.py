@@ -1,0 +1,45 @@
+"""Runs from the message to the answer, through a real Temporal server."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import tool_calls
+from tests.support.rig import Rig, script
+
+
+@pytest.mark.req("K-014", "K-018", "K-026", "K-028", "K-034", "K-036")
+async def test_a_message_is_answered_and_the_session_idle_again(rig: Rig) -> None:
+    session = rig.session()
+    run = await rig.run(session, "hello")
+    assert (run.state, run.error, run.steps) == ("done", None, 1)
+    assert rig.texts(session) == ["hello", "You said: hello"]
+    row = await rig.state(session, "idle")
+    assert (row.active_run, row.run_count, row.title) == (None, 1, "hello")
+    kinds = rig.kinds(session)
+    moves = [one.data["to_state"] for one in rig.events(session) if one.kind == "session.state"]
+    assert moves == ["running", "idle"]
+    assert kinds.count("sessions.running_count") == 2
+    assert kinds.count("run.created") == kinds.count("run.completed") == 1
+
+
+@pytest.mark.req("K-038", "K-039", "K-105")
+async def test_a_tool_call_is_made_and_its_result_shown_to_the_model(rig: Rig) -> None:
+    session = rig.session()
+    steps = script(
+        {"say": "I write.", "call": "write_file", "arguments": {"path": "a.txt", "content": "hi"}},
+        {"call": "read_file", "arguments": {"path": "a.txt"}},
+        {"say": "Done."},
+    )
+    run = await rig.run(session, steps)
+    assert (run.state, run.steps) == ("done", 3)
+    roles = [message.role for message in rig.messages(session)]
+    assert roles == ["operator", "primary", "tool", "primary", "tool", "primary"]
+    calls = rig.store.read(lambda db: tool_calls.of_run(db, run.id))
+    assert [(call.tool_name, call.state) for call in calls] == [
+        ("write_file", "done"),
+        ("read_file", "done"),
+    ]
+    answer = rig.messages(session)[-1]
+    assert run.primary_response == answer.id
+    assert answer.content == "Done."
