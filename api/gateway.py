@@ -23,6 +23,9 @@ log = logging.getLogger("holdfast.api")
 BODY_BYTES_MAX = 1024 * 1024
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,128}$")
 TOO_LARGE = "a request body has at most 1 MiB"
+# An export may be long; everything else has the one limit.
+IMPORT_PATH = "/api/v1/sessions/import"
+IMPORT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Gateway:
@@ -49,7 +52,7 @@ class Gateway:
             if refused is not None:
                 await refused(scope, receive, answer.send)
             else:
-                await self.app(scope, _Bounded(receive).receive, answer.send)
+                await self.app(scope, _Bounded(receive, _limit(scope)).receive, answer.send)
         except HTTPException as error:
             await self._late(
                 scope, receive, answer, error_answer(413, "payload_too_large", str(error.detail))
@@ -75,7 +78,7 @@ class Gateway:
         if b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"]:
             return error_answer(400, "bad_request", "an address has no NUL in it")
         length = Headers(scope=scope).get("content-length", "0")
-        if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+        if not length.isdigit() or int(length) > _limit(scope):
             # The rest is never read, so the connection cannot be used again.
             close = {"Connection": "close"}
             return error_answer(413, "payload_too_large", TOO_LARGE, headers=close)
@@ -104,17 +107,23 @@ class Answering:
 class _Bounded:
     """A body without a length is counted as it comes."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
+        self._limit = limit
         self._bytes = 0
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
             self._bytes += len(message.get("body", b""))
-            if self._bytes > BODY_BYTES_MAX:
+            if self._bytes > self._limit:
                 raise HTTPException(413, TOO_LARGE)
         return message
+
+
+def _limit(scope: Scope) -> int:
+    importing = scope["path"] == IMPORT_PATH and scope["method"] == "POST"
+    return IMPORT_BYTES_MAX if importing else BODY_BYTES_MAX
 
 
 def _request_id(scope: Scope) -> str:

@@ -26,7 +26,12 @@ _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectF
 
 
 def document(
-    db: Db, folder: BlobFolder, session: SessionRow, *, redacted: bool = False
+    db: Db,
+    folder: BlobFolder,
+    session: SessionRow,
+    *,
+    redacted: bool = False,
+    archived: bool = True,
 ) -> dict[str, Any]:
     """The export of one session (H-039). A redacted one is for reading: its hashes would lie."""
     shown: dict[str, Any] = {
@@ -39,7 +44,7 @@ def document(
     }
     if redacted:
         return {**shown, **redact_all({key: shown[key] for key in ("session", "messages")})}
-    return {**shown, "archive": _archive(db, folder, session)}
+    return {**shown, "archive": _archive(db, folder, session)} if archived else shown
 
 
 def conversation(db: Db, session_id: str) -> list[dict[str, Any]]:

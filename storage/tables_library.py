@@ -73,7 +73,10 @@ class Chat(SQLModel, table=True):
     """A chat of a connector's user, and the session behind it."""
 
     __tablename__ = "chats"
-    __table_args__ = (Index("ix_chats_key", "operator_id", "connector", "user_id", "chat_id"),)
+    __table_args__ = (
+        Index("ix_chats_key", "operator_id", "connector", "user_id", "chat_id", unique=True),
+        Index("ix_chats_session", "session_id"),
+    )
     id: str = Field(primary_key=True)
     operator_id: str
     connector: str = "api"
@@ -96,6 +99,7 @@ class ChatMessage(SQLModel, table=True):
     __tablename__ = "chat_messages"
     __table_args__ = (
         Index("ix_chat_messages_key", "operator_id", "user_id", "chat_id", "created_at"),
+        Index("ix_chat_messages_state", "state", "created_at"),
     )
     id: str = Field(primary_key=True)
     operator_id: str
@@ -107,5 +111,5 @@ class ChatMessage(SQLModel, table=True):
     content: str = Field(sa_column=text_column(nullable=False))
     cost: float | None = None
     duration_ms: int | None = _big(default=None)
-    state: str = "done"  # queued | done
+    state: str = "done"  # queued | sent | done | dropped
     created_at: int = _big()

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from settings.environment import Settings
 from storage.opening import OpenStore
 from storage.search.indexer import keep_indexed
-from worker import recovery, upkeep, watching
+from worker import chats, recovery, upkeep, watching
 from worker.parts import Parts
 
 log = structlog.get_logger()
@@ -24,6 +24,7 @@ def start(
     """Start every loop; each goes on after trouble of its own."""
     loops: dict[str, Callable[[], Awaitable[None]]] = {
         "indexing": lambda: keep_indexed(store),
+        "chats": lambda: chats.drain_forever(client, settings, store),
         "watching": lambda: watching.watch_forever(store, parts.config),
         "upkeep": lambda: upkeep.keep(store, parts.terminals),
         "recovery": lambda: recovery.restart_lost(client, settings, store),

@@ -6,21 +6,34 @@ from fastapi import APIRouter
 
 from api.routes import (
     admin,
+    audit,
+    chats,
     checkpoints,
     compactions,
+    exports,
     heads,
     health,
     issues,
+    library,
     messages,
     projects,
     ptys,
     runs,
+    search,
     sessions,
+    usage,
 )
 from api.stream import session_socket, system_socket
 
 ROUTERS: tuple[APIRouter, ...] = (
     projects.router,
+    # Before the sessions: `/sessions/import` and `/sessions/prune` are no sessions' names.
+    exports.router,
+    library.router,
+    search.router,
+    usage.router,
+    audit.router,
+    chats.router,
     sessions.router,
     messages.router,
     runs.router,

@@ -1,0 +1,132 @@
+"""The audit log: a session's events, raw or traced to their causes, and all of an operator's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import iterate_in_threadpool
+
+from api.dependencies import CurrentOperator, OwnSession, PageCursor, PageLimit, StoreDep, find_own
+from api.errors import documented
+from api.models import Shown, shows
+from domain.errors import NotFound, ValidationFailed
+from storage import events, trace
+from storage.audit import audit
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.session_views import make_cursor, read_cursor
+
+router = APIRouter(tags=["audit"])
+STREAM_PAGE = 500
+AtMs = Annotated[int | None, Query(ge=0, le=2**53)]
+
+
+class EventsShown(Shown):
+    """A page of events."""
+
+    items: list[dict[str, Any]]
+    next_cursor: str | None
+
+
+@router.get("/sessions/{session_id}/events", responses=shows(200, EventsShown) | documented(404))
+async def list_events(
+    session: OwnSession,
+    store: StoreDep,
+    since: Annotated[int, Query(ge=0, le=2**53, description="events after this seq")] = 0,
+    limit: PageLimit = 50,
+    cursor: PageCursor = None,
+    format: Annotated[Literal["json", "ndjson"], Query()] = "json",  # noqa: A002 - the wire's name
+) -> Any:
+    """The event stream as it was written, oldest first; `format=ndjson` streams all of it."""
+    after = _seq(cursor) if cursor is not None else since
+    if format == "ndjson":
+        lines = _stream(store, session.id, after)
+        return StreamingResponse(iterate_in_threadpool(lines), media_type="application/x-ndjson")
+    found = await store.aread(lambda db: events.after(db, session.id, after, limit=limit + 1))
+    items = [trace.event_json(event) for event in found[:limit]]
+    following = str(found[limit - 1].seq) if len(found) > limit else None
+    return {"items": items, "next_cursor": following}
+
+
+@router.get("/sessions/{session_id}/trace", responses=shows(200, Shown) | documented(404))
+async def trace_event(
+    session: OwnSession,
+    store: StoreDep,
+    event: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    limit: PageLimit = 50,
+    cursor: PageCursor = None,
+) -> dict[str, Any]:
+    """Why an event happened: its row, its causes, and the chain back; without `event` a page."""
+    if event is not None:
+        return await store.aread(
+            lambda db: trace.trace(db, trace.find_event(db, session.id, event))
+        )
+    after = 0 if cursor is None else _seq(cursor)
+
+    def traced(db: Db) -> dict[str, Any]:
+        found = events.after(db, session.id, after, limit=limit + 1)
+        items = [trace.traced_event(db, one) for one in found[:limit]]
+        following = str(found[limit - 1].seq) if len(found) > limit else None
+        return {"items": items, "next_cursor": following}
+
+    return await store.aread(traced)
+
+
+@router.get("/audit", responses=shows(200, EventsShown))
+async def list_audit(
+    operator: CurrentOperator,
+    store: StoreDep,
+    session_id: Annotated[str | None, Query(max_length=256)] = None,
+    type: Annotated[str | None, Query(max_length=64)] = None,  # noqa: A002 - the wire's name
+    since: AtMs = None,
+    until: AtMs = None,
+    limit: PageLimit = 50,
+    cursor: PageCursor = None,
+) -> dict[str, Any]:
+    """Events of all of the caller's sessions, newest first; `type=run.*` takes a family."""
+    before = None if cursor is None else read_cursor(cursor)
+
+    def look(db: Db) -> dict[str, Any]:
+        try:
+            wanted = None if session_id is None else find_own(db, operator.id, session_id).id
+        except NotFound:
+            return {"items": [], "next_cursor": None}
+        found = audit(
+            db,
+            operator.id,
+            limit=limit + 1,
+            session_id=wanted,
+            kind=type,
+            since=since,
+            until=until,
+            before=before,
+        )
+        page = found[:limit]
+        more = len(found) > limit
+        following = make_cursor(page[-1].at, page[-1].id) if more else None
+        return {"items": [trace.event_json(event) for event in page], "next_cursor": following}
+
+    return await store.aread(look)
+
+
+def _stream(store: OpenStore, session_id: str, after: int) -> Iterator[bytes]:
+    """Every event from there on, a page at a time, so that no transaction stays open."""
+    while True:
+        page = store.read(
+            lambda db, seq=after: events.after(db, session_id, seq, limit=STREAM_PAGE)  # type: ignore[misc]
+        )
+        for event in page:
+            yield json.dumps(trace.event_json(event), ensure_ascii=False).encode() + b"\n"
+        if len(page) < STREAM_PAGE:
+            return
+        after = page[-1].seq
+
+
+def _seq(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 15:
+        raise ValidationFailed("cursor is not one that this server gave out")
+    return int(cursor)

@@ -1,0 +1,1 @@
+"""Chats of connectors: who talks where, and which session answers."""

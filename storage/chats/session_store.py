@@ -1,0 +1,84 @@
+"""Where chat sessions are kept: a protocol that anybody may implement (T-001, T-018)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from storage.chats.chat_session import ChatSession, LoggedMessage
+
+
+class SessionStore(Protocol):
+    """Chat sessions by user and chat; only active ones are ever loaded."""
+
+    async def setup(self) -> None:
+        """Get ready."""
+        ...
+
+    async def teardown(self) -> None:
+        """Let go of what `setup` took."""
+        ...
+
+    async def save(self, session: ChatSession) -> None:
+        """Store the session, in the place of the one that this user had in this chat."""
+        ...
+
+    async def load(self, user_id: str, chat_id: str) -> ChatSession | None:
+        """The active session, or None."""
+        ...
+
+    async def delete(self, user_id: str, chat_id: str) -> None:
+        """The session is no longer active."""
+        ...
+
+
+class MessageLog(Protocol):
+    """A store that also keeps what was said (T-015, T-016)."""
+
+    async def save_message(
+        self,
+        user_id: str,
+        chat_id: str,
+        role: str,
+        content: str,
+        cost: float | None = None,
+        duration_ms: int | None = None,
+        session_id: str | None = None,
+    ) -> str:
+        """Append one line; its id."""
+        ...
+
+    async def get_messages(
+        self, user_id: str, chat_id: str, limit: int = 50, offset: int = 0
+    ) -> list[LoggedMessage]:
+        """Lines in order of time."""
+        ...
+
+
+class MemorySessionStore:
+    """For tests and trials: nothing survives, and a deleted session is gone (T-011)."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, ChatSession] = {}
+
+    async def setup(self) -> None:
+        """Nothing to do."""
+
+    async def teardown(self) -> None:
+        """Nothing to do."""
+
+    async def save(self, session: ChatSession) -> None:
+        """Keep it."""
+        self._sessions[_key(session.user_id, session.chat_id)] = session
+
+    async def load(self, user_id: str, chat_id: str) -> ChatSession | None:
+        """The active session, or None."""
+        found = self._sessions.get(_key(user_id, chat_id))
+        return found if found is not None and found.is_active else None
+
+    async def delete(self, user_id: str, chat_id: str) -> None:
+        """Forget it."""
+        self._sessions.pop(_key(user_id, chat_id), None)
+
+
+def _key(user_id: str, chat_id: str) -> str:
+    return f"{user_id}:{chat_id}"

@@ -1,0 +1,77 @@
+"""Sends chat messages that wait for their turn, and logs what was answered."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from temporalio.client import Client, WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError
+
+from domain.commands import Answer, NewMessage
+from domain.session_start import SessionStart
+from domain.wire import TASK_TIMEOUT_S, WORKFLOW
+from settings.environment import Settings
+from storage.chats import conversations, rows
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.tables_library import ChatMessage
+
+log = structlog.get_logger()
+LINES_MAX = 200
+BUSY_PAUSE_S, IDLE_PAUSE_S = 0.3, 1.0
+# Sent, but taken by nobody: the sender died in between.
+LOST_AFTER_MS = 30_000
+
+
+async def drain_forever(client: Client, settings: Settings, store: OpenStore) -> None:
+    """Look after every chat for as long as the worker lives."""
+    while True:
+        left = await drain(client, settings, store)
+        await asyncio.sleep(BUSY_PAUSE_S if left else IDLE_PAUSE_S)
+
+
+async def drain(client: Client, settings: Settings, store: OpenStore) -> int:
+    """One round; how many lines still wait or are being answered."""
+    sent = await store.aread(lambda db: rows.in_state(db, "sent", limit=LINES_MAX))
+    for line in sent:
+        await store.awrite(
+            lambda db, line=line: conversations.settle(db, line, lost_after_ms=LOST_AFTER_MS)  # type: ignore[misc]
+        )
+    queued = await store.aread(lambda db: rows.in_state(db, "queued", limit=LINES_MAX))
+    for line in queued:
+        await _send(client, settings, store, line)
+    return len(sent) + len(queued)
+
+
+async def _send(client: Client, settings: Settings, store: OpenStore, line: ChatMessage) -> None:
+    session = await store.awrite(lambda db: conversations.claim_next(db, store.home, line))
+    if session is None:
+        return
+    command = NewMessage(command_id=line.id, user_id=line.operator_id, message_id=line.id)
+    start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+        WORKFLOW,
+        SessionStart(session.id),
+        id=session.id,
+        task_queue=settings.task_queue,
+        task_timeout=timedelta(seconds=TASK_TIMEOUT_S),
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+    )
+    try:
+        await client.execute_update_with_start_workflow(
+            "message", command, start_workflow_operation=start, id=line.id, result_type=Answer
+        )
+    except WorkflowUpdateFailedError as error:
+        # Refused: somebody else was quicker. The line waits for the next turn.
+        log.info("chats.refused", message_id=line.id, reason=str(error.cause)[:200])
+        await store.awrite(lambda db: _wait_again(db, line.id))
+    except RPCError as error:
+        # Unknown whether it arrived: `settle` finds out, and the same id is taken only once.
+        log.warning("chats.not_sent", message_id=line.id, reason=error.message[:200])
+
+
+def _wait_again(db: Db, message_id: str) -> None:
+    conversations.take_back(db, message_id, state="queued")
