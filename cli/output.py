@@ -33,8 +33,9 @@ def emit_table(
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for number, column in enumerate(columns):
+        # The first column is what one copies into the next command: never broken in two.
+        table.add_column(column, overflow="fold", no_wrap=number == 0)
     for row in rows:
         # Text, not markup: titles and messages are other people's words.
         table.add_row(*[Text(clean(cell)) for cell in row])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
 
+from cli.main import main
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.product import Product
@@ -25,14 +30,26 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def holdfast(product: Product, operator: Account, folder: Path) -> Run:
-    """Runs `holdfast …` as the test's operator in its folder: exit code, stdout, stderr."""
+def holdfast(
+    product: Product, operator: Account, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs `holdfast …` as the test's operator in its folder: exit code, stdout, stderr.
 
-    def run(*arguments: str, input_text: str = "") -> tuple[int, str, str]:
-        answer = product.command(
-            *arguments, token=operator.token, cwd=folder, input_text=input_text
-        )
-        return answer.returncode, answer.stdout, answer.stderr
+    In this process, since a new one would import for a second each time.
+    """
+    for name, value in {**product.environment(), "HOLDFAST_TOKEN": operator.token}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        return code, out.getvalue(), err.getvalue()
 
     return run
 
@@ -49,7 +66,7 @@ def test_a_first_send_streams_an_answer(holdfast: Run) -> None:
 
 def test_tool_calls_are_shown_beside_the_answer(holdfast: Run, folder: Path) -> None:
     (folder / "notes.txt").write_text("remember me")
-    call = {"tool": "read_file", "arguments": {"path": "notes.txt"}}
+    call = {"name": "read_file", "arguments": {"path": "notes.txt"}}
     text = script({"calls": [call]}, {"say": "I have read it."})
     code, out, err = holdfast("send", text)
     assert code == 0, err
@@ -106,47 +123,47 @@ def test_sessions_are_found_shown_and_ended(holdfast: Run) -> None:
     assert "gone" in err
 
 
-def test_attach_shows_history_and_sends_what_is_typed(holdfast: Run) -> None:
+def test_attach_shows_history_and_sends_what_is_typed(
+    holdfast: Run, product: Product, operator: Account
+) -> None:
     session = holdfast("new")[1].strip()
     holdfast("send", session, "earlier")
-    code, out, err = holdfast("attach", session, input_text="typed here\n")
-    assert code == 0, err
-    assert "you: earlier" in out
-    assert "You said: typed here" in out
+    answer = product.command("attach", session, token=operator.token, input_text="typed here\n")
+    assert answer.returncode == 0, answer.stderr
+    assert "you: earlier" in answer.stdout
+    assert "You said: typed here" in answer.stdout
 
 
 def test_an_unknown_session_and_a_missing_server_are_told_apart(
-    holdfast: Run, product: Product
+    holdfast: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, _, err = holdfast("show", "nobody")
     assert code == 3
     assert "not_found" in err
     code, _, err = holdfast("show", "nobody", "--json")
     assert json.loads(err)["error"]["code"] == "not_found"
-    product.extra_environment["HOLDFAST_URL"] = "http://127.0.0.1:9"
-    try:
-        assert holdfast("ls")[0] == 4
-    finally:
-        del product.extra_environment["HOLDFAST_URL"]
+    monkeypatch.setenv("HOLDFAST_URL", "http://127.0.0.1:9")
+    assert holdfast("ls")[0] == 4
 
 
 @pytest.mark.req("K-002")
 def test_operators_come_and_go_by_command(product: Product, holdfast: Run) -> None:
+    name = f"carla-{uuid4().hex[:8]}"
     session = holdfast("new")[1].strip()
-    added = json.loads(product.command("operator", "add", "carla", "--json").stdout)
+    added = json.loads(holdfast("operator", "add", name, "--json")[1])
     with product.api(added["token"]) as client:
         assert client.get("/sessions").json()["items"] == []
         assert client.get(f"/sessions/{session}").status_code == 404
-        assert "carla" in product.command("operator", "ls").stdout
-        assert product.command("operator", "revoke", "carla").returncode == 0
+        assert name in holdfast("operator", "ls")[1]
+        assert holdfast("operator", "revoke", name)[0] == 0
         assert client.get("/sessions").status_code == 401
-    again = product.command("operator", "add", "carla")
-    assert again.returncode == 3
-    assert "carla" in again.stderr
+    code, _, err = holdfast("operator", "add", name)
+    assert code == 3
+    assert name in err
 
 
-def test_the_token_command_prints_a_token_that_works(product: Product) -> None:
-    token = product.command("token").stdout.strip()
+def test_the_token_command_prints_a_token_that_works(product: Product, holdfast: Run) -> None:
+    token = holdfast("token")[1].strip()
     assert token == product.token()
     answer = httpx2.get(
         f"{product.url}/api/v1/sessions",
@@ -156,10 +173,10 @@ def test_the_token_command_prints_a_token_that_works(product: Product) -> None:
     assert answer.status_code == 200
 
 
-def test_status_is_ready_and_names_the_parts(product: Product) -> None:
-    answer = product.command("status", "--json")
-    status = json.loads(answer.stdout)
-    assert answer.returncode == 0
+def test_status_is_ready_and_names_the_parts(holdfast: Run) -> None:
+    code, out, _ = holdfast("status", "--json")
+    status = json.loads(out)
+    assert code == 0
     assert status["ready"]
     assert all(status["running"].values())
 
