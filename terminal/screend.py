@@ -9,6 +9,8 @@ import socket
 import sys
 from typing import Any
 
+from pyghostty import Terminal
+
 from terminal import protocol
 from terminal.protocol import Frame, FrameDecoder, FrameType
 from terminal.serialise import HISTORY_LINES_ASKED, is_ground, new_terminal, serialise
@@ -45,12 +47,19 @@ class Emulator:
 def unfinished(tail: bytes) -> bytes:
     """The sequence or character at the end of `tail` that is not complete."""
     escape = tail.rfind(b"\x1b")
-    if escape >= 0:
+    if escape >= 0 and is_open(tail[escape:]):
         return tail[escape:]
     for start in range(len(tail) - 1, max(-1, len(tail) - 4), -1):
         if tail[start] >= 0xC0:
             return tail[start:]
     return b""
+
+
+def is_open(sequence: bytes) -> bool:
+    """Whether the sequence that begins here, with an escape, has not come to its end."""
+    scratch = Terminal(2, 2)
+    scratch.feed(sequence[:1])
+    return scratch.feed_until_ground(sequence[1:]) is None or not sequence[1:]
 
 
 def without_lost_lines(data: bytes) -> bytes:

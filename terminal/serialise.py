@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyghostty import GhosttyError, Terminal, ffi, lib
-from pyghostty.core import check, init_sized
+from pyghostty.core import check
+
+from terminal.rows import format_area, rows_as_bytes, select_area
 
 HISTORY_LINES_MAX = 10_000
 # Pages of history are dropped whole, so a few more lines than wanted are asked for.
@@ -63,22 +65,15 @@ def _history_rows(terminal: Any) -> int:
 
 
 def _primary(terminal: Any, history_lines: int) -> Iterator[bytes]:
-    cols, rows = terminal.size
     if history_lines:
-        total = int(terminal.get("scrollback_rows", "size_t"))
-        area = _selection(terminal, (0, total - history_lines), (cols - 1, total - 1), "screen")
-        text = _format(terminal, area)
-        yield text
-        # Trailing empty lines are not in the text but must be in the history.
-        yield b"\r\n" * (history_lines - 1 - text.count(b"\r\n"))
+        yield rows_as_bytes(terminal, -history_lines, 0)
         # As many lines as the screen has push the history off it, and it only.
-        yield b"\x1b[0m" + b"\r\n" * rows
+        yield b"\x1b[0m" + b"\r\n" * terminal.size[1]
     yield b"\x1b[H" + _screen(terminal)
 
 
 def _screen(terminal: Any) -> bytes:
-    cols, rows = terminal.size
-    return _format(terminal, _selection(terminal, (0, 0), (cols - 1, rows - 1), "active"))
+    return rows_as_bytes(terminal, 0, terminal.size[1]) + b"\x1b[0m"
 
 
 def _state(terminal: Any) -> bytes:
@@ -132,45 +127,16 @@ def _cursor(terminal: Any) -> bytes:
 
 def _cells(terminal: Any, first: int, last: int, row: int) -> bytes:
     """The cells of one row again, so that printing the last of them leaves the wrap pending."""
-    area = _selection(terminal, (max(first, 0), row), (last, row), "active")
-    return _format(terminal, area)
+    area = select_area(terminal, (max(first, 0), row), (last, row), "active")
+    return format_area(terminal, area)
 
 
 def _extras(terminal: Any, *names: str, before: bool = False) -> bytes:
     """What the formatter adds around the cells for these extras."""
-    area = _selection(terminal, (0, 0), (0, 0), "active")
-    bare = _format(terminal, area)
-    full = _format(terminal, area, *names)
+    area = select_area(terminal, (0, 0), (0, 0), "active")
+    bare = format_area(terminal, area)
+    full = format_area(terminal, area, *names)
     return full[: len(full) - len(bare)] if before else full[len(bare) :]
-
-
-def _selection(terminal: Any, start: tuple[int, int], end: tuple[int, int], tag: str) -> Any:
-    selection = init_sized("GhosttySelection")
-    selection.start = terminal.ref(*start, tag)[0]
-    selection.end = terminal.ref(*end, tag)[0]
-    return selection
-
-
-def _format(terminal: Any, selection: Any, *extras: str) -> bytes:
-    options = init_sized("GhosttyFormatterTerminalOptions")
-    options.emit = lib.GHOSTTY_FORMATTER_FORMAT_VT
-    options.selection = selection
-    for name in extras:
-        target = options.extra if hasattr(options.extra, name) else options.extra.screen
-        setattr(target, name, True)
-    formatter = ffi.new("GhosttyFormatter*")
-    check(
-        lib.ghostty_formatter_terminal_new(ffi.NULL, formatter, terminal._t[0], options[0]),
-        "formatter",
-    )
-    try:
-        size = ffi.new("size_t*")
-        lib.ghostty_formatter_format_buf(formatter[0], ffi.NULL, 0, size)
-        buffer = ffi.new("uint8_t[]", max(size[0], 1))
-        check(lib.ghostty_formatter_format_buf(formatter[0], buffer, len(buffer), size), "format")
-        return bytes(ffi.buffer(buffer, size[0]))
-    finally:
-        lib.ghostty_formatter_free(formatter[0])
 
 
 class _clone(contextlib.AbstractContextManager[Any]):  # noqa: N801 (reads as a verb where used)
