@@ -192,6 +192,11 @@ class RunsShown(Shown):
     next_cursor: str | None
 
 
-def shows(status: int, model: Any, description: str = "") -> dict[int | str, dict[str, Any]]:
-    """A documented answer; it is not checked again on its way out."""
-    return {status: {"model": model, "description": description or "the answer"}}
+def shows(
+    status: int, model: Any, description: str = "", *, also: tuple[str, ...] = ()
+) -> dict[int | str, dict[str, Any]]:
+    """A documented answer, `also` in these media types; it is not checked again on its way out."""
+    answer: dict[str, Any] = {"model": model, "description": description or "the answer"}
+    if also:
+        answer["content"] = {kind: {"schema": {"type": "string"}} for kind in also}
+    return {status: answer}

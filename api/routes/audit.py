@@ -32,7 +32,10 @@ class EventsShown(Shown):
     next_cursor: str | None
 
 
-@router.get("/sessions/{session_id}/events", responses=shows(200, EventsShown) | documented(404))
+@router.get(
+    "/sessions/{session_id}/events",
+    responses=shows(200, EventsShown, also=("application/x-ndjson",)) | documented(404),
+)
 async def list_events(
     session: OwnSession,
     store: StoreDep,

@@ -31,7 +31,10 @@ _KINDS = {"json": "application/json", "md": "text/markdown", "html": "text/html"
 Redact = Annotated[bool, Query(description="leave out what looks like a secret")]
 
 
-@router.get("/sessions/{session_id}/export", responses=shows(200, Shown) | documented(404))
+@router.get(
+    "/sessions/{session_id}/export",
+    responses=shows(200, Shown, also=("text/markdown", "text/html")) | documented(404),
+)
 async def export_session(
     session: OwnSession,
     store: StoreDep,
@@ -59,7 +62,7 @@ async def export_session(
     )
 
 
-@router.get("/export", responses=shows(200, Shown))
+@router.get("/export", responses=shows(200, Shown, also=("application/x-ndjson",)))
 async def export_all(
     operator: CurrentOperator,
     store: StoreDep,

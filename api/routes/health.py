@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 
 from api import auth
 from api.dependencies import ServicesDep
@@ -75,7 +75,9 @@ async def launch(
     return response
 
 
-@router.get("/metrics", tags=["health"], responses=documented(401))
+@router.get(
+    "/metrics", tags=["health"], response_class=PlainTextResponse, responses=documented(401)
+)
 async def metrics(request: Request, services: ServicesDep) -> Response:
     """Prometheus numbers; from outside this machine only with a token."""
     if not services.settings.bind_is_loopback:
