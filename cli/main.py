@@ -19,6 +19,7 @@ from cli.commands import (
     projects,
     sessions,
     terminals,
+    torture,
 )
 from cli.errors import EXIT_MISCONFIGURED, EXIT_REFUSED, ClientError, Refused, Unreachable
 from domain.errors import Refusal
@@ -42,6 +43,7 @@ for module in (
     library,
     history,
     administration,
+    torture,
 ):
     module.add_to(app)
 app.add_typer(projects.app, name="project", help="Folders that sessions work in.")

@@ -1,1 +1,1 @@
-"""A self-test of the product on the user's own machine."""
+"""The self-test: drives a product of its own, kills its parts, and checks what it was promised."""
