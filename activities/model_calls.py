@@ -37,7 +37,7 @@ from storage import (
 from storage.engine import Db
 from storage.message_views import message_json
 from storage.opening import OpenStore
-from storage.tables import Call, ToolCallRow
+from storage.tables import Call, Run, ToolCallRow
 
 PROVIDER_ATTEMPTS = 8
 
@@ -164,6 +164,7 @@ class ModelActivities:
                 )
                 shown = {"message": message_json(message, [])}
                 frames.append(db, step.session_id, ("message", shown))
+                _leave_out(db, step, runs.get(db, step.run_id), message.id)
 
         await self.store.awrite(keep)
 
@@ -211,6 +212,10 @@ class ModelActivities:
             )
             for position, one in enumerate(answer.tool_calls)
         ]
+        run = runs.get(db, step.run_id)
+        if run.state not in runs.ACTIVE:
+            rows = []  # nobody is left to make the calls
+            _leave_out(db, step, run, message_id)
         tool_calls.add(db, rows)
         calls.finish(db, step.call_id, _bill(answer), message_id=message_id)
         if step.invocation_id is None and not rows:
@@ -279,6 +284,12 @@ def _set_aside(
         meta={"partial": True, "interrupted": True},
     )
     supersessions.supersede(db, step.session_id, [message_id], "retry", f"{call_id}:{message_id}")
+
+
+def _leave_out(db: Db, step: ModelStep, run: Run, message_id: str) -> None:
+    """Words that came after the run was rolled back are kept, but no longer count."""
+    if run.finish_reason == "rolled_back":
+        supersessions.supersede(db, step.session_id, [message_id], "discard", run.id)
 
 
 def _role(step: ModelStep) -> str:

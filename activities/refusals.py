@@ -6,21 +6,35 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
+import structlog
+from sqlalchemy.exc import DatabaseError
 from temporalio.exceptions import ApplicationError
 
 from domain.errors import Refusal, Unavailable
+from domain.wire import STORE_DAMAGED
+from storage.blobs import BlobMissing
+from storage.trouble import is_damage
 
+log = structlog.get_logger()
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def answering(step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Turn refusals into failures that Temporal carries; what may pass is tried again."""
+    """Turn refusals into failures that Temporal carries; what may pass is tried again.
+
+    Damage of the store is final too: it fails the session (K-139).
+    """
 
     @functools.wraps(step)
     async def answered(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await step(*args, **kwargs)
+        except (BlobMissing, DatabaseError) as error:
+            if not isinstance(error, BlobMissing) and not is_damage(error):
+                raise
+            log.critical("store.damaged", step=step.__name__, error=str(error)[:500])
+            raise ApplicationError(str(error), type=STORE_DAMAGED, non_retryable=True) from error
         except Refusal as refusal:
             raise ApplicationError(
                 refusal.message,

@@ -23,3 +23,6 @@ SIGNALS = ("message", "checkpoint", "resume", "cancel", "end")
 SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
 
 TASK_TIMEOUT_S = 5
+
+# The one failure of a step that fails its whole session.
+STORE_DAMAGED = "store_damaged"

@@ -28,14 +28,12 @@ class Admitted:
     message_id: str
 
 
-def admit(
-    db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str
-) -> Admitted:
+def admit(db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str) -> Admitted:
     """Move a staged message into the session and create its run, running or pending."""
     session = sessions.lock(db, session_id)
-    known = runs.find(db, run_id)
+    known = runs.of_message(db, message_id)
     if known is not None:
-        return Admitted(State(session.state), run_id, message_id)
+        return Admitted(State(session.state), known.id, message_id)
     next_state(State(session.state), Action.START)
     staged = inbox.find(db, message_id)
     if staged is None:
@@ -60,9 +58,7 @@ def admit(
     frames.append(db, session_id, ("message", {"message": message_json(message, [])}))
     if full:
         return _queue(db, session_id, run_id, message_id, full)
-    moved = sessions.move(
-        db, session_id, Action.START, "message", run_id=run_id, active_run=run_id
-    )
+    moved = sessions.move(db, session_id, Action.START, "message", run_id=run_id, active_run=run_id)
     return Admitted(State(moved.state), run_id, message_id)
 
 

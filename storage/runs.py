@@ -13,9 +13,9 @@ from domain.lifecycle import Action, State
 from storage import events, sessions
 from storage.engine import Db
 from storage.rows import change, insert_once, step_counter, table
-from storage.tables import Run, SessionRow
+from storage.tables import Message, Run, SessionRow
 
-_runs = table(Run)
+_runs, _messages = table(Run), table(Message)
 ACTIVE = ("pending", "running")
 PREVIEW_CHARS = 100
 
@@ -46,6 +46,15 @@ def find(db: Db, run_id: str) -> Run | None:
     """The run, or None."""
     row = db.connection().execute(select(_runs).where(_runs.c.id == run_id)).first()
     return None if row is None else Run(**row._mapping)
+
+
+def of_message(db: Db, message_id: str) -> Run | None:
+    """The run that a message of the operator began, or None."""
+    message = db.connection().execute(
+        select(_messages.c.run_id).where(_messages.c.id == message_id)
+    )
+    run_id = message.scalar()
+    return find(db, run_id) if run_id else None
 
 
 def get(db: Db, run_id: str) -> Run:

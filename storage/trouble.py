@@ -28,6 +28,7 @@ _UNWRITABLE = {
     "unable to open database file": "the database file cannot be opened",
     "no space left": "the disk is full",
 }
+_DAMAGE = ("malformed", "not a database", "corrupt")
 
 
 def is_passing(error: DBAPIError) -> bool:
@@ -37,6 +38,12 @@ def is_passing(error: DBAPIError) -> bool:
         return state in _PASSING_STATES or error.connection_invalidated
     words = str(error.orig).lower()
     return error.connection_invalidated or any(word in words for word in _PASSING)
+
+
+def is_damage(error: DBAPIError) -> bool:
+    """Whether the database itself is broken, so that no repeat can help."""
+    words = str(error.orig).lower()
+    return any(word in words for word in _DAMAGE)
 
 
 def unwritable(error: DBAPIError) -> StoreUnwritable | None:

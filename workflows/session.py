@@ -9,13 +9,7 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from domain.checkpoint_steps import (
-    PauseStep,
-    Resumed,
-    ResumeStep,
-    RollBackStep,
-    RolledBack,
-)
+from domain.checkpoint_steps import PauseStep, Resumed, ResumeStep, RollBackStep, RolledBack
 from domain.commands import (
     Answer,
     Cancel,
@@ -66,7 +60,11 @@ class SessionWorkflow:
             await core.load()
         else:
             core.describe()
-        while core.state not in OVER:
+        while True:
+            if core.state in OVER:
+                await core.settled()
+                if core.state in OVER:  # and was not reopened meanwhile
+                    return core.state.value
             if not await self._work_came():
                 return "passivated"
             if core.run is not None and core.state in (State.RUNNING, State.PAUSED):
@@ -74,9 +72,8 @@ class SessionWorkflow:
             if core.rolling or (core.run is None and should_roll()):
                 core.rolling = False
                 await core.settled()
-                workflow.continue_as_new(SessionStart(core.id, core.carried))
-        await core.settled()
-        return core.state.value
+                if core.stop is None:  # a cancel that came meanwhile is seen through first
+                    workflow.continue_as_new(SessionStart(core.id, core.carried))
 
     async def _work_came(self) -> bool:
         """Wait for work, compacting on schedule meanwhile; False after a week without any."""
@@ -224,7 +221,11 @@ class SessionWorkflow:
             known = core.carried.answers.get(command.command_id) if command.command_id else None
             if known is not None:
                 return known
-            return core.remember(command.command_id, await act(command))
+            try:
+                return core.remember(command.command_id, await act(command))
+            except ApplicationError:
+                await core.realign()
+                raise
 
     async def _quietly(self, name: str, command: C, act: Callable[[C], Awaitable[Answer]]) -> None:
         try:
@@ -246,7 +247,8 @@ class SessionWorkflow:
             content=command.content,
         )
         admitted = await steps.admit_message(step, AdmittedRun)
-        core.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
+        if admitted.state in (State.RUNNING, State.QUEUED):
+            core.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
         core.enter(admitted.state)
         queued = admitted.state == State.QUEUED
         return Answer(
@@ -298,7 +300,7 @@ class SessionWorkflow:
         core.carried.checkpoint_id = None
         run_id = core.run.run_id
         if resumed.run_id is None:
-            core.carried.run = None
+            core.drop()
         core.enter(resumed.state)
         processes = ProcessesStep(session_id=core.id, run_id=run_id)
         await steps.resume_processes(processes, bool, summary="resume processes")
@@ -327,7 +329,7 @@ class SessionWorkflow:
         core.check(Action.DISCARD)
         user = command.user_id or core.carried.operator
         await steps.discard_queued(QueueStep(session_id=core.id, user_id=user), bool)
-        core.carried.run = None
+        core.drop()
         core.enter(State.IDLE)
         return Answer(state=core.state)
 
@@ -337,7 +339,7 @@ class SessionWorkflow:
         active = run is not None and core.state in (State.RUNNING, State.PAUSED)
         if not active or run is None or command.run_id not in (None, "", run.run_id):
             raise refused(Conflict("that run is not active", {"state": core.state.value}))
-        core.halt("cancelled", command.user_id or core.carried.operator)
+        core.halt(run, command.user_id or core.carried.operator)
         return Answer(state=core.state, run_id=run.run_id)
 
     async def _rollback(self, command: RollBack) -> Answer:
@@ -353,9 +355,8 @@ class SessionWorkflow:
         )
         done = await steps.roll_back_session(step, RolledBack, summary="roll back")
         if core.run is not None:
-            core.halt("rolled_back")
             core.kill_later(core.run.run_id)
-        core.carried.run = core.carried.checkpoint_id = None
+        core.drop()
         core.enter(done.state)
         return Answer(
             state=core.state,
@@ -369,9 +370,7 @@ class SessionWorkflow:
         core.check(Action.END)
         user = command.user_id or core.carried.operator
         await steps.end_session(EndStep(session_id=core.id, user_id=user), bool)
-        if core.run is not None:
-            core.halt("ended", user)
-        core.carried.run = core.carried.checkpoint_id = None
+        core.drop()
         core.enter(State.ENDED)
         core.kill_later(None)
         return Answer(state=core.state)

@@ -19,6 +19,7 @@ from domain.lifecycle import Action, State, next_state
 from domain.session_start import Carried, RunProgress
 from domain.steps import (
     CloseToolStep,
+    EndStep,
     Finished,
     FinishStep,
     Loaded,
@@ -28,6 +29,7 @@ from domain.steps import (
     RecoverStep,
 )
 from domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
+from domain.wire import STORE_DAMAGED
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.gate import Gate
@@ -35,16 +37,17 @@ from workflows.ids import fresh_id
 from workflows.subagent_call import Children
 
 ANSWERS_MAX = 200
+WITH_RUN = (State.RUNNING, State.PAUSED, State.QUEUED)
 STATE = SearchAttributeKey.for_keyword("SessionState")
 TITLE = SearchAttributeKey.for_keyword("Title")
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why the loop is being stopped from outside."""
+    """Somebody cancels this run."""
 
-    kind: str  # cancelled | rolled_back | ended
-    user_id: str = ""
+    run_id: str
+    user_id: str
 
 
 class SessionCore(Host):
@@ -122,29 +125,41 @@ class SessionCore(Host):
         if found.run_id is not None and state == State.RUNNING:
             recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
             state = (await steps.recover_run(recover, Finished)).state
-        if found.run_id is not None and state in (State.RUNNING, State.PAUSED):
-            carried.run = RunProgress(
-                run_id=found.run_id,
-                step=found.steps,
-                max_steps=found.max_steps,
-                pending=list(found.pending),
-                answered=found.answered,
-            )
+        carried.run = _progress(found) if state in WITH_RUN else None
         self.enter(state)
 
-    def halt(self, kind: str, user_id: str = "") -> None:
-        """Stop the loop; the driver does what `kind` asks for."""
-        self.stop = Stop(kind, user_id)
+    async def realign(self) -> None:
+        """Become what the database says, where it says something else.
+
+        A worker that dies after a short step, before it could report it, leaves such a difference.
+        """
+        found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+        if found.run_id != (self.run.run_id if self.run is not None else None):
+            self.drop()
+            self.carried.run = _progress(found) if found.state in WITH_RUN else None
+        self.carried.checkpoint_id = found.checkpoint_id
+        self.enter(found.state)
+
+    def halt(self, run: RunProgress, user_id: str) -> None:
+        """Stop the loop; the driver then closes the run as cancelled."""
+        self.stop = Stop(run.run_id, user_id)
         if self._task is not None:
             self._task.cancel()
 
+    def drop(self) -> None:
+        """Forget a run that a step has closed; its loop stops, whatever begins meanwhile."""
+        if self._task is not None:
+            self._task.cancel()
+        self.stop = self.carried.run = self.carried.checkpoint_id = None
+
     async def drive(self) -> None:
         """Run the active run until it ends, is stopped, or the history must roll over."""
-        assert self.run is not None, "only an active run is driven"
+        run = self.run
+        assert run is not None, "only an active run is driven"
         self.describe()
         loop = AgentLoop(
             session_id=self.id,
-            progress=self.run,
+            progress=run,
             gate=self.gate,
             host=self,
             futile_compactions=self.carried.futile_compactions,
@@ -156,16 +171,20 @@ class SessionCore(Host):
         elif ending is Ending.REVIEW:
             await self.reload()
         else:
-            await self._end_run(failure)
+            await self._end_run(run, failure)
+
+    def _stopped(self, run: RunProgress) -> bool:
+        return self.stop is not None and self.stop.run_id == run.run_id
 
     async def _watch(self, loop: AgentLoop) -> tuple[Ending | None, ApplicationError | None]:
-        if self.stop is not None:
+        if self._stopped(loop.progress):
             return None, None
         self._task = asyncio.create_task(loop.run())
         try:
             return await self._task, None
         except BaseException as error:
-            if is_cancelled_exception(error) and self.stop is not None:
+            gone = self.run is not loop.progress
+            if is_cancelled_exception(error) and (gone or self._stopped(loop.progress)):
                 return None, None
             if isinstance(error, ApplicationError):
                 return None, error
@@ -175,35 +194,38 @@ class SessionCore(Host):
         finally:
             self._task = None
 
-    async def _end_run(self, failure: ApplicationError | None) -> None:
-        """Close the run, unless a rollback or an end has closed it already."""
-        while self.run is not None:
-            if failure is None and self.stop is None:
-                await workflow.wait_condition(self._may_finish)
+    async def _end_run(self, run: RunProgress, failure: ApplicationError | None) -> None:
+        """Close the run, unless a rollback, a resume or an end has closed it already."""
+        while self.run is run:
+            if failure is None and not self._stopped(run):
+                await workflow.wait_condition(lambda: self._may_finish(run))
             async with self.lock:
-                stop, self.stop = self.stop, None
-                if self.run is None or self.state not in (State.RUNNING, State.PAUSED):
+                stopped = self._stopped(run)
+                if self.run is not run or self.state not in (State.RUNNING, State.PAUSED):
                     return
-                if failure is None and stop is None and self.state is State.PAUSED:
+                if failure is None and not stopped and self.state is State.PAUSED:
                     continue
-                await self._finish(failure, stop)
+                stop, self.stop = self.stop if stopped else None, None
+                if failure is not None and failure.type == STORE_DAMAGED:
+                    await self._fail(failure)
+                else:
+                    await self._finish(run, failure, stop)
 
-    def _may_finish(self) -> bool:
-        return self.state is not State.PAUSED or self.stop is not None or self.run is None
+    def _may_finish(self, run: RunProgress) -> bool:
+        return self.state is not State.PAUSED or self._stopped(run) or self.run is not run
 
-    async def _finish(self, failure: ApplicationError | None, stop: Stop | None) -> None:
-        run = self.run
-        assert run is not None, "checked by the caller"
-        cancelled = stop is not None and stop.kind == "cancelled"
-        state = "cancelled" if cancelled else "failed" if failure is not None else "done"
+    async def _finish(
+        self, run: RunProgress, failure: ApplicationError | None, stop: Stop | None
+    ) -> None:
+        state = "cancelled" if stop is not None else "failed" if failure is not None else "done"
         step = FinishStep(
             session_id=self.id,
             run_id=run.run_id,
             state=state,
             trigger=f"run.{state}",
             user_id=stop.user_id if stop is not None else "",
-            error_code=failure.type if failure is not None and not cancelled else None,
-            error_message=failure.message if failure is not None and not cancelled else None,
+            error_code=failure.type if failure is not None and stop is None else None,
+            error_message=failure.message if failure is not None and stop is None else None,
         )
         done = await steps.finish_run(step, Finished)
         self.carried.run = self.carried.checkpoint_id = None
@@ -212,6 +234,19 @@ class SessionCore(Host):
         self.enter(done.state)
         if state != "done":
             self.kill_later(run.run_id)
+
+    async def _fail(self, failure: ApplicationError) -> None:
+        """What the session stands on is damaged: it cannot go on, and says why (K-024, K-139)."""
+        step = EndStep(
+            session_id=self.id,
+            user_id="",
+            error_code=failure.type,
+            error_message=failure.message,
+        )
+        await steps.fail_session(step, bool)
+        self.drop()
+        self.enter(State.FAILED)
+        self.kill_later(None)
 
     def retitle(self, title: str) -> None:
         """Show a new title."""
@@ -247,12 +282,18 @@ class SessionCore(Host):
 
     async def pause_at(self, step: PauseStep) -> None:
         """Pause at once; processes are stopped right after."""
-        paused = await steps.pause_session(step, Paused)
-        self.carried.checkpoint_id = paused.checkpoint_id
-        self.enter(State.PAUSED)
+        try:
+            paused = await steps.pause_session(step, Paused)
+        except ApplicationError:
+            await self.realign()
+            if self.state is not State.PAUSED:
+                raise
+        else:
+            self.carried.checkpoint_id = paused.checkpoint_id
+            self.enter(State.PAUSED)
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
         await steps.suspend_processes(processes, bool, summary="suspend processes")
-        self.later(save_tree(self.id, checkpoint_id=paused.checkpoint_id))
+        self.later(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
         """See a subagent call through; one that was killed alone takes the run with it (K-137)."""
@@ -330,6 +371,18 @@ async def save_tree(
         await steps.snapshot_tree(step, TreeSaved, summary="save files")
     except ApplicationError as error:
         workflow.logger.warning("files could not be saved: %s", error.message)
+
+
+def _progress(found: Loaded) -> RunProgress | None:
+    if found.run_id is None:
+        return None
+    return RunProgress(
+        run_id=found.run_id,
+        step=found.steps,
+        max_steps=found.max_steps,
+        pending=list(found.pending),
+        answered=found.answered,
+    )
 
 
 def refused(refusal: Refusal) -> ApplicationError:
