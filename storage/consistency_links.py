@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Table
+from sqlalchemy import ColumnElement, Table, select
 
 from storage.rows import table
 from storage.tables import (
@@ -23,6 +23,14 @@ _sessions, _heads, _runs, _blobs = table(SessionRow), table(Head), table(Run), t
 _messages, _checkpoints, _calls = table(Message), table(Checkpoint), table(Call)
 _derivations, _supersessions = table(Derivation), table(Supersession)
 _invocations, _tools = table(SubagentInvocation), table(ToolCallRow)
+
+
+# A purged session keeps what its forks read: messages and heads, but not what made the heads.
+_whole = (
+    ~select(_sessions.c.id)
+    .where(_sessions.c.id == _heads.c.session_id, _sessions.c.purged.is_(True))
+    .exists()
+)
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,10 @@ LINKS = (
     Link("parent-session-missing", _sessions, "parent_session_id", _sessions, session="id"),
     Link("head-session-missing", _heads, "session_id", _sessions),
     Link("head-basis-missing", _heads, "basis", _heads),
-    Link("head-snapshot-missing", _heads, "checkpoint_id", _checkpoints),
-    Link("head-run-missing", _heads, "run_id", _runs),
+    Link("head-snapshot-missing", _heads, "checkpoint_id", _checkpoints, only=_whole),
+    Link("head-run-missing", _heads, "run_id", _runs, only=_whole),
     Link("head-state-ref-missing", _heads, "state_ref", _blobs),
-    Link("head-final-ref-missing", _heads, "final_ref", _messages),
+    Link("head-final-ref-missing", _heads, "final_ref", _messages, only=_whole),
     Link(
         "derivation-source-session-missing",
         _derivations,

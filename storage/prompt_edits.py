@@ -31,7 +31,7 @@ NOTICE = (
     "System prompts were updated at this checkpoint. "
     "Previous prompt hash: {old}, new prompt hash: {new}."
 )
-_edits = table(PromptEdit)
+_edits, _sessions, _checkpoints = table(PromptEdit), table(SessionRow), table(Checkpoint)
 
 
 def store(db: Db, blobs: BlobFolder, texts: Mapping[str, str]) -> dict[str, str]:
@@ -124,6 +124,15 @@ def in_effect(prompts: Mapping[str, str]) -> list[dict[str, Any]]:
         {"target": target_of(path), "content_hash": prompt_hash(blob), "editable": True}
         for path, blob in sorted(prompts.items())
     ]
+
+
+def blobs_in_use(db: Db) -> set[str]:
+    """The texts that any session or checkpoint has in effect; equal prompts share one blob."""
+    used: set[str] = set()
+    for column in (_sessions.c.prompts, _checkpoints.c.prompts):
+        for prompts in db.connection().execute(select(column).distinct()).scalars():
+            used.update(prompts.values())
+    return used
 
 
 def edit_json(row: PromptEdit) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from domain.clock import now_ms
 from domain.errors import Conflict
 from domain.events import SessionCleared
 from domain.lifecycle import State
-from storage import archive, events, forks, sessions
+from storage import archive, events, forks, prompt_edits, sessions
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.rows import change, table
@@ -211,7 +211,8 @@ def _drop_blobs(db: Db, store: OpenStore, candidates: set[str]) -> set[str]:
     # Roots of heads that stay name further blobs of this session.
     roots = [blob_id for blob_id in still if store.blobs.exists(blob_id)]
     still |= archive.blobs_named(store.blobs, roots)
-    gone = candidates - still
+    # Prompts are named inside maps, and sessions of one project share them.
+    gone = candidates - still - prompt_edits.blobs_in_use(db)
     for start in range(0, len(ids), 500):
         chunk = [blob_id for blob_id in ids[start : start + 500] if blob_id in gone]
         db.connection().execute(delete(_blobs).where(_blobs.c.id.in_(chunk)))

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import func, select
 
 from domain.errors import BadRequest, NotFound
-from storage import comparisons, forks
+from storage import comparisons, consistency, forks, prompt_edits, removal
 from storage.opening import OpenStore
 from storage.rows import table
 from storage.tables import Message
-from tests.support.desk import Desk
+from tests.support.desk import Desk, comparable
 
 
 @pytest.fixture
@@ -140,3 +140,26 @@ def test_two_sessions_are_compared_from_where_they_parted(either_desk: Desk) -> 
     found = compare(left, desk.session())
     assert found["common"] is None
     assert len(since(found["a"])) == 4
+
+
+@pytest.mark.req("K-112", "H-042")
+def test_forks_outlive_the_purge_of_their_sources(desk: Desk) -> None:
+    source = desk.session()
+    desk.run(source, "one")
+    run_id = desk.begin(source, "two")
+    made = desk.pause(source)
+    desk.resume(source)
+    desk.finish(run_id)
+    middle = desk.fork(source, checkpoint_id=made.id)
+    fork = desk.fork(middle)
+    head_id = desk.run(fork, "three")
+    before = desk.state(head_id)
+    removal.purge(desk.opened, source)
+    removal.purge(desk.opened, middle)
+    assert desk.state(head_id) == before
+    assert desk.texts(fork) == ["one", "done", "two", "three", "done"]
+    text = prompt_edits.text_of(desk.opened.blobs, desk.row(fork), "primary")
+    assert text == "You are the root."
+    newer = desk.run(fork, "four")
+    assert comparable(desk.state(newer)) == desk.state_in_tables(fork)
+    assert consistency.check(desk.opened).issues == []
