@@ -76,20 +76,7 @@ def fork(
         message_seq=point.message_seq,
         message_count=point.message_count,
     )
-    insert_once(
-        db,
-        Derivation,
-        {
-            "id": new_id(),
-            "type": "fork",
-            "source_session": source.id,
-            "source_head": point.head_id,
-            "target_session": new_session_id,
-            "cutoff_seq": point.message_seq,
-            "cutoff_change": point.change,
-            "created_at": now_ms(),
-        },
-    )
+    _record(db, source.id, new_session_id, point)
     created = sessions.create(db, row)
     forked = SessionForked(
         session_id=new_session_id,
@@ -99,6 +86,24 @@ def fork(
     )
     events.append(db, new_session_id, forked, row=("session", new_session_id))
     return sessions.get(db, created.id)
+
+
+def _record(db: Db, source_id: str, target_id: str, point: Point) -> None:
+    """The edge from the source to the fork; the same fork twice is one edge."""
+    insert_once(
+        db,
+        Derivation,
+        {
+            "id": new_id(),
+            "type": "fork",
+            "source_session": source_id,
+            "source_head": point.head_id,
+            "target_session": target_id,
+            "cutoff_seq": point.message_seq,
+            "cutoff_change": point.change,
+            "created_at": now_ms(),
+        },
+    )
 
 
 def derivation(db: Db, session_id: str) -> Derivation | None:

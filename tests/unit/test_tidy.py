@@ -70,9 +70,14 @@ def test_no_name_shadows_the_standard_library() -> None:
     shadows = [
         name
         for name in modules()
-        if any(part in sys.stdlib_module_names for part in Path(name).with_suffix("").parts)
+        if any(part in sys.stdlib_module_names for part in _importable_names(Path(name)))
     ]
     assert shadows == []
+
+
+def _importable_names(path: Path) -> tuple[str, ...]:
+    """The folders, and the file where it stands alone: a module in a package shadows nothing."""
+    return path.parts[:-1] or (path.stem,)
 
 
 def test_the_architecture_page_names_every_folder() -> None:
