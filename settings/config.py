@@ -55,22 +55,15 @@ class Limits(Section):
 
     running_sessions_per_project: int = Field(default=4, ge=1, le=10_000)
     running_sessions_per_operator: int = Field(default=16, ge=1, le=100_000)
-    max_steps: int = Field(default=1000, ge=1, le=100_000)
     max_cost_usd: float | None = Field(default=None, gt=0)
     max_run_cost_usd: float | None = Field(default=None, gt=0)
-    requests_per_minute: int = Field(default=6000, ge=1)
 
 
 class Retention(Section):
-    """What upkeep removes, and when."""
+    """How long output is kept for clients that were away; per session."""
 
     frames_minutes: int = Field(default=10, ge=1)
     frames_mib: int = Field(default=50, ge=1)
-    idempotency_hours: int = Field(default=24, ge=1)
-    inbox_minutes: int = Field(default=60, ge=1)
-    passivate_days: int = Field(default=7, ge=1)
-    archive_days: int | None = Field(default=None, ge=1)
-    prune_days: int | None = Field(default=None, ge=1)
 
 
 class Server(Section):

@@ -26,7 +26,7 @@ def start(
         "indexing": lambda: keep_indexed(store),
         "chats": lambda: chats.drain_forever(client, settings, store),
         "watching": lambda: watching.watch_forever(store, parts.config),
-        "upkeep": lambda: upkeep.keep(store, parts.terminals),
+        "upkeep": lambda: upkeep.keep(store, parts.terminals, parts.config),
         "recovery": lambda: recovery.restart_lost(client, settings, store),
     }
     return [asyncio.create_task(_insist(name, loop)) for name, loop in loops.items()]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import structlog
 
 from activities.terminals import Terminals
+from settings.config import Config, Retention
 from storage import frames, inbox, ptys
 from storage.engine import Db
 from storage.opening import OpenStore
@@ -17,18 +19,21 @@ log = structlog.get_logger()
 EVERY_S = 15.0
 
 
-async def keep(store: OpenStore, terminals: Terminals) -> None:
+async def keep(store: OpenStore, terminals: Terminals, config: Callable[[], Config]) -> None:
     """Look after the store for as long as the worker lives."""
     while True:
         await asyncio.sleep(EVERY_S)
-        await prune(store)
+        await prune(store, config().retention)
         await file_closed_terminals(store, terminals)
 
 
-async def prune(store: OpenStore) -> None:
+async def prune(store: OpenStore, retention: Retention) -> None:
     """Drop what is past its time."""
-    for session_id in await store.aread(frames.sessions_to_prune):
-        await store.awrite(partial(frames.prune, session_id=session_id))
+    keep_ms = retention.frames_minutes * 60_000
+    keep_bytes = retention.frames_mib * 1024 * 1024
+    for session_id in await store.aread(partial(frames.sessions_to_prune, keep_ms=keep_ms)):
+        drop = partial(frames.prune, session_id=session_id, keep_ms=keep_ms, keep_bytes=keep_bytes)
+        await store.awrite(drop)
     await store.awrite(inbox.sweep)
 
 
