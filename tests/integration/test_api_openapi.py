@@ -26,7 +26,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES_PER_OPERATION = 3
+EXAMPLES_PER_OPERATION = 2
 # No Temporal and no terminal host run here, and that is what these say.
 UNAVAILABLE = 503
 
@@ -38,6 +38,7 @@ def document(api: ApiServer) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.timeout(240)
 def test_schemathesis_finds_nothing(
     caller: Caller, document: dict[str, Any], tmp_path: Path
 ) -> None:
