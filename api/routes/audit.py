@@ -14,7 +14,7 @@ from api.dependencies import CurrentOperator, OwnSession, PageCursor, PageLimit,
 from api.errors import documented
 from api.models import Shown, shows
 from domain.errors import NotFound, ValidationFailed
-from storage import events, trace
+from storage import causes, events
 from storage.audit import audit
 from storage.engine import Db
 from storage.opening import OpenStore
@@ -50,7 +50,7 @@ async def list_events(
         lines = _stream(store, session.id, after)
         return StreamingResponse(iterate_in_threadpool(lines), media_type="application/x-ndjson")
     found = await store.aread(lambda db: events.after(db, session.id, after, limit=limit + 1))
-    items = [trace.event_json(event) for event in found[:limit]]
+    items = [causes.event_json(event) for event in found[:limit]]
     following = str(found[limit - 1].seq) if len(found) > limit else None
     return {"items": items, "next_cursor": following}
 
@@ -66,13 +66,13 @@ async def trace_event(
     """Why an event happened: its row, its causes, and the chain back; without `event` a page."""
     if event is not None:
         return await store.aread(
-            lambda db: trace.trace(db, trace.find_event(db, session.id, event))
+            lambda db: causes.trace(db, causes.find_event(db, session.id, event))
         )
     after = 0 if cursor is None else _seq(cursor)
 
     def traced(db: Db) -> dict[str, Any]:
         found = events.after(db, session.id, after, limit=limit + 1)
-        items = [trace.traced_event(db, one) for one in found[:limit]]
+        items = [causes.traced_event(db, one) for one in found[:limit]]
         following = str(found[limit - 1].seq) if len(found) > limit else None
         return {"items": items, "next_cursor": following}
 
@@ -111,7 +111,7 @@ async def list_audit(
         page = found[:limit]
         more = len(found) > limit
         following = make_cursor(page[-1].at, page[-1].id) if more else None
-        return {"items": [trace.event_json(event) for event in page], "next_cursor": following}
+        return {"items": [causes.event_json(event) for event in page], "next_cursor": following}
 
     return await store.aread(look)
 
@@ -123,7 +123,7 @@ def _stream(store: OpenStore, session_id: str, after: int) -> Iterator[bytes]:
             lambda db, seq=after: events.after(db, session_id, seq, limit=STREAM_PAGE)  # type: ignore[misc]
         )
         for event in page:
-            yield json.dumps(trace.event_json(event), ensure_ascii=False).encode() + b"\n"
+            yield json.dumps(causes.event_json(event), ensure_ascii=False).encode() + b"\n"
         if len(page) < STREAM_PAGE:
             return
         after = page[-1].seq
