@@ -227,4 +227,4 @@ def test_operations_on_history_compose_in_any_order(template: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.req("K-066", "K-085", "K-112", "F-031", "F-033")
 def test_operations_on_history_compose_in_any_order_for_long(template: Path) -> None:
-    run_machine(examples=150, steps=40)
+    run_machine(examples=60, steps=40)
