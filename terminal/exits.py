@@ -6,6 +6,7 @@ host; the exit is on disk before anybody hears of it.
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from terminal.records import Exit, SpawnRequest
+
+logger = logging.getLogger(__name__)
 
 KEEP_SECONDS = 24 * 3600
 FOLDERS_MAX = 100_000
@@ -49,8 +52,11 @@ class Folder:
         )
 
     def write_exit(self, over: Exit) -> None:
-        """Record how the process ended."""
-        _write_durably(self.path / "exit.json", asdict(over))
+        """Record how the process ended; on a full disk only this host will know."""
+        try:
+            _write_durably(self.path / "exit.json", asdict(over))
+        except OSError:
+            logger.exception("the exit of %s is not on disk", self.path)
 
     def remove(self) -> None:
         """Free the key; only for a program that never ran and for expired records."""
@@ -71,6 +77,15 @@ class Folders:
     def find(self, key: str) -> Recorded | None:
         """What is recorded under a key."""
         return _read(self.of(key).path)
+
+    def expired(self, before: float) -> Iterator[Folder | None]:
+        """Step through all folders: those whose process ended before that time, None for others."""
+        for path in self.root.iterdir():
+            try:
+                ended = (path / "exit.json").stat().st_mtime
+            except OSError:
+                ended = before
+            yield Folder(path) if ended < before else None
 
     def all(self) -> Iterator[Recorded]:
         """Everything recorded, in no order; folders that a crash left unfinished are removed."""

@@ -115,9 +115,11 @@ class Link:
     def _take(self, frame: Frame) -> None:
         viewer = self._viewers.get(frame.channel)
         if frame.type is FrameType.REQUEST:
+            request = frame.json()
             if len(self._tasks) >= protocol.REQUESTS_OPEN_MAX:
-                raise ProtocolError("too many requests at once")
-            task = asyncio.create_task(self._answer(frame.json()))
+                self._reply(request, error=to_wire(LimitReached("too many requests at once")))
+                return
+            task = asyncio.create_task(self._answer(request))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif viewer is None:

@@ -18,8 +18,9 @@ VERSIONS_SERVED = (1,)
 PAYLOAD_BYTES_MAX = 1024 * 1024 + 64
 INPUT_BYTES_MAX = 64 * 1024
 CHUNK_BYTES_MAX = 64 * 1024
-CHANNELS_MAX = 64
-REQUESTS_OPEN_MAX = 256
+# A worker reads the output of all its commands through one connection.
+CHANNELS_MAX = 1024
+REQUESTS_OPEN_MAX = 2048
 HEADER = struct.Struct(">IBI")
 SEQUENCE = struct.Struct(">Q")
 CREDIT = struct.Struct(">I")

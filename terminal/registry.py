@@ -1,10 +1,11 @@
 """All processes of the host by key: started at most once, counted, watched, let go in time."""
 
 import asyncio
+import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ IDLE_SECONDS = 1800.0
 GRACE_S = 5.0
 TICK_S = 0.1
 EXPIRY_INTERVAL_S = 600.0
+EXPIRY_STEP = 20
+FINISHED_IN_MEMORY_MAX = 1000
 CAGE_OWN_PROCESSES = 2
 MEGABYTE = 1024 * 1024
 
@@ -52,13 +55,14 @@ class Registry:
         self._hidden = hidden_paths(state_dir, *hidden)
         self._idle_s = idle_s
         self._processes: dict[str, HostedProcess] = {}
-        self._expired_at = time.monotonic()
+        self._expiry_at = 0.0
+        self._expiring: Iterator[Folder | None] = iter(())
         self._endings: set[asyncio.Task[Exit]] = set()
         self._load()
 
     def get(self, key: str) -> HostedProcess:
         """The process under a key, or UnknownProcess."""
-        process = self._processes.get(key)
+        process = self._find(key)
         if process is None:
             raise UnknownProcess(f"no process {key}", key=key)
         return process
@@ -90,7 +94,7 @@ class Registry:
         if request.terminal:
             await self.screens.ensure()
         # No await from here on: two spawns of one key must not both find it free.
-        known = self._processes.get(request.key)
+        known = self._find(request.key)
         if known is not None:
             return known, False
         self._check_room(request)
@@ -123,9 +127,7 @@ class Registry:
                 grace = 0.0 if reason in (Reason.MEMORY, Reason.PIDS) else GRACE_S
                 self._end(process, reason, grace)
             self._tell_idle(process, now)
-        if now - self._expired_at > EXPIRY_INTERVAL_S:
-            self._expired_at = now
-            self._expire()
+        self._expire_some(now)
 
     def orphans(self) -> list[int]:
         """Children of the host that it did not start; dead ones are reaped on the way."""
@@ -139,6 +141,14 @@ class Registry:
             else:
                 tree.reap(pid)
         return living
+
+    def _find(self, key: str) -> HostedProcess | None:
+        """The process in memory, or what its folder tells of one that ended long ago."""
+        process = self._processes.get(key)
+        recorded = None if process else self._folders.find(key)
+        if recorded is not None and recorded.exit is not None:
+            return HostedProcess.from_disk(recorded, self.screens, recorded.exit)
+        return process
 
     def _start(self, request: SpawnRequest, policy: CagePolicy | None) -> HostedProcess:
         folder = self._folders.of(request.key)
@@ -180,10 +190,17 @@ class Registry:
 
     def _over(self, process: HostedProcess) -> None:
         self._announce("exited", process, {})
-        done = [other for other in self._processes.values() if other.exit and other.has_memory]
-        for other in done[: max(0, len(done) - RINGS_KEPT_AFTER_EXIT)]:
-            if not other.viewers:
-                other.forget()
+        self._trim()
+
+    def _trim(self) -> None:
+        """Let go of the oldest that are over: first their rings, later all but the folder."""
+        done = [process for process in self._processes.values() if process.exit is not None]
+        idle = [process for process in done if not process.viewers]
+        for process in idle[: max(0, len(done) - RINGS_KEPT_AFTER_EXIT)]:
+            if process.has_memory:
+                process.forget()
+        for process in idle[: max(0, len(done) - FINISHED_IN_MEMORY_MAX)]:
+            del self._processes[process.key]
 
     def _tell_idle(self, process: HostedProcess, now: float) -> None:
         idle = process.request.terminal and now - process.last_activity >= self._idle_s
@@ -201,7 +218,7 @@ class Registry:
             over = entry.exit or self._record_loss(entry)
             process = HostedProcess.from_disk(entry, self.screens, over)
             self._processes[process.key] = process
-        self._expire()
+        self._trim()
 
     def _record_loss(self, entry: Recorded) -> Exit:
         folder = Folder(entry.folder)
@@ -226,13 +243,23 @@ class Registry:
         logger.warning("%s was lost with an earlier host", entry.request.key)
         return over
 
-    def _expire(self) -> None:
-        limit = time.time() * 1000 - KEEP_SECONDS * 1000
-        for process in list(self._processes.values()):
-            if process.exit is not None and process.exit.at_ms < limit and not process.viewers:
+    def _expire_some(self, now: float) -> None:
+        """Remove what ended a day ago, a few folders at a time so that nobody has to wait."""
+        if now >= self._expiry_at:
+            self._expiry_at = now + EXPIRY_INTERVAL_S
+            self._expiring = self._folders.expired(time.time() - KEEP_SECONDS)
+        for folder in itertools.islice(self._expiring, EXPIRY_STEP):
+            if folder is not None:
+                self._forget(folder)
+
+    def _forget(self, folder: Folder) -> None:
+        for process in [*self._processes.values()]:
+            if process.folder.path == folder.path:
+                if process.viewers:
+                    return
                 process.forget()
-                process.folder.remove()
                 del self._processes[process.key]
+        folder.remove()
 
 
 def exceeded(process: HostedProcess) -> Reason | None:
