@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
+from cli.supervisor import readiness
 from selftest.product import Product
 from selftest.record import Record
 
 PARTS = {"api": 4, "worker": 4, "temporal": 3, "terminal": 2, "supervisor": 1}
-# Between two kills: often long enough to recover, sometimes right into the recovery.
-GAPS_S = (0.2, 1.0, 2.0, 4.0, 8.0)
+# Between two kills: most wait until work goes on, some go right into the recovery.
+GAPS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+INTO_RECOVERY = 0.3
 TOGETHER = 0.15
+RECOVERY_S_MAX = 30.0
 
 
 class Killer(threading.Thread):
@@ -27,6 +31,8 @@ class Killer(threading.Thread):
     def run(self) -> None:
         """Kill until told to stop."""
         while not self._over.wait(self.random.choice(GAPS_S) * self.random.uniform(0.5, 1.5)):
+            if self.random.random() > INTO_RECOVERY and not self._recovered():
+                continue
             for part in self._choice():
                 if self.product.kill(part):
                     self.record.kill(part)
@@ -35,6 +41,13 @@ class Killer(threading.Thread):
         """No more kills."""
         self._over.set()
         self.join(timeout=30)
+
+    def _recovered(self) -> bool:
+        deadline = time.monotonic() + RECOVERY_S_MAX
+        while not readiness.is_ready(self.product.url):
+            if self._over.wait(0.2) or time.monotonic() > deadline:
+                return False
+        return not self._over.wait(self.random.choice(GAPS_S))
 
     def _choice(self) -> list[str]:
         count = self.random.randint(2, 4) if self.random.random() < TOGETHER else 1
