@@ -21,10 +21,11 @@ from worker.connection import connect, ensure_search_attributes
 from worker.parts import WORKFLOWS, Parts, build
 
 log = structlog.get_logger()
+GRACE = timedelta(seconds=5)
 
 
 async def run(settings: Settings) -> None:
-    """Serve the task queue until SIGTERM or SIGINT; steps under way get ten seconds."""
+    """Serve the task queue until SIGTERM or SIGINT; steps under way get five seconds."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,7 +66,9 @@ async def serve(
         store.close()
 
 
-def make_worker(client: Client, task_queue: str, parts: Parts) -> Worker:
+def make_worker(
+    client: Client, task_queue: str, parts: Parts, *, grace: timedelta = GRACE
+) -> Worker:
     """A worker whose death is noticed within seconds and whose cancels arrive at once."""
     return Worker(
         client,
@@ -76,7 +79,7 @@ def make_worker(client: Client, task_queue: str, parts: Parts) -> Worker:
         max_cached_workflows=2000,
         max_concurrent_activities=300,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
-        graceful_shutdown_timeout=timedelta(seconds=5),
+        graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=timedelta(milliseconds=500),
         default_heartbeat_throttle_interval=timedelta(milliseconds=500),
     )

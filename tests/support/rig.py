@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -104,7 +105,9 @@ class Rig:
     async def start_worker(self) -> None:
         """Serve the rig's own task queue."""
         assert self._parts is not None
-        self._worker = make_worker(self.client, self.settings.task_queue, self._parts)
+        self._worker = make_worker(
+            self.client, self.settings.task_queue, self._parts, grace=timedelta()
+        )
         await self._worker.__aenter__()
 
     async def stop_worker(self) -> None:
