@@ -1,10 +1,12 @@
 """The terminal host: a socket on which clients start, watch and end processes that outlive them."""
 
 import asyncio
+import itertools
 import logging
 import os
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 CLIENTS_MAX = 256
 GOODBYE_S = 2.0
+WANTED_TICKS = 20
 CONNECTIONS_WAITING_MAX = 128
 
 
@@ -31,7 +34,9 @@ class Host:
         *,
         idle_s: float,
         exit_after_s: float | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._is_wanted = is_wanted
         self.socket_path = socket_path
         self.screens = Screens()
         self.registry = Registry(
@@ -92,7 +97,7 @@ class Host:
 
     async def _tick(self) -> None:
         idle_for = 0.0
-        while True:
+        for tick in itertools.count(1):
             await asyncio.sleep(TICK_S)
             try:
                 self.registry.tick()
@@ -101,6 +106,9 @@ class Host:
                 logger.exception("a look at the limits failed")
             idle_for = 0.0 if self.links or self.registry.live else idle_for + TICK_S
             if self._exit_after_s is not None and idle_for >= self._exit_after_s:
+                self.stopping.set()
+            if tick % WANTED_TICKS == 0 and not self._is_wanted():
+                # Nobody can reach this host any more, nor what it runs.
                 self.stopping.set()
 
 

@@ -36,31 +36,31 @@ def main(
         return 2
     for folder in (state_dir, socket_path.parent):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with only_one(state_dir, socket_path) as mine:
-        if not mine:
+    with only_one(state_dir, socket_path) as lock:
+        if lock is None:
             return 0
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
         # Daemons whose parents are gone come to the host, which ends them with their tree.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        asyncio.run(_serve(socket_path, state_dir, exit_after_s))
+        asyncio.run(_serve(socket_path, state_dir, exit_after_s, lock))
     return 0
 
 
 @contextlib.contextmanager
-def only_one(state_dir: Path, socket_path: Path) -> Iterator[bool]:
-    """Hold the lock for life; False if another host has it. The kernel frees it, however we end."""
+def only_one(state_dir: Path, socket_path: Path) -> Iterator[int | None]:
+    """Hold the lock for life; None if another host has it. The kernel frees it, however we end."""
     lock = os.open(state_dir / "host.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        yield False
+        yield None
         return
     about = {"pid": os.getpid(), "version": protocol.VERSION, "started_at": time.time()}
     os.ftruncate(lock, 0)
     os.write(lock, json.dumps({**about, "socket": str(socket_path)}).encode())
     try:
-        yield True
+        yield lock
     finally:
         os.close(lock)
 
@@ -82,9 +82,18 @@ def detach(state_dir: Path) -> None:
     os.closerange(3, 256)
 
 
-async def _serve(socket_path: Path, state_dir: Path, exit_after_s: float | None) -> None:
+async def _serve(socket_path: Path, state_dir: Path, exit_after_s: float | None, lock: int) -> None:
+    def is_wanted() -> bool:
+        try:
+            return os.path.samestat(os.fstat(lock), (state_dir / "host.lock").stat())
+        except OSError:
+            # The folder was deleted, so the next host will not know of this one.
+            return False
+
     idle_s = float(os.environ.get("HOLDFAST_TERMINAL_IDLE_S", IDLE_SECONDS))
-    host = Host(socket_path, state_dir, idle_s=idle_s, exit_after_s=exit_after_s)
+    host = Host(
+        socket_path, state_dir, idle_s=idle_s, exit_after_s=exit_after_s, is_wanted=is_wanted
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, host.stopping.set)

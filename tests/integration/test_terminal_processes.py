@@ -259,3 +259,15 @@ async def test_a_host_is_started_on_demand_and_only_once() -> None:
     await eventually(lambda: state_of(first) == "")
     assert not host.socket.exists()
     host.remove()
+
+
+async def test_a_host_whose_folder_is_deleted_goes_with_all_it_runs() -> None:
+    host = TestHost()
+    host.start()
+    async with await host.client() as client:
+        info = await client.spawn(host.request("alive", "sleep 1000"))
+    assert info.pid is not None
+    program = info.pid
+    host.remove()
+    await eventually(lambda: state_of(program) == "")
+    await eventually(host.is_over)

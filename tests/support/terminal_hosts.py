@@ -62,6 +62,10 @@ class TestHost:
             assert time.monotonic() < deadline, "the host did not start"
             time.sleep(0.01)
 
+    def is_over(self) -> bool:
+        """Whether the host has ended by itself."""
+        return self._process is None or self._process.poll() is not None
+
     def kill(self) -> None:
         """The host dies without a word."""
         self._end(signal.SIGKILL)
