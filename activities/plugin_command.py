@@ -84,7 +84,10 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    # Unread pipes, or a child that got away with them, would keep `wait` waiting; asyncio has no
+    # public way to let go of them.
+    process._transport.close()  # type: ignore[attr-defined]
+    await process.wait()
 
 
 def _answer(shown: str, raw: bytes) -> dict[str, Any]:

@@ -55,6 +55,11 @@ def live(level: Level) -> ColumnElement[bool]:
     )
 
 
+def live_in(chain: list[Level]) -> ColumnElement[bool]:
+    """The supersessions that hold anywhere in the chain."""
+    return or_(*(live(level) for level in chain))
+
+
 def superseded(db: Db, chain: list[Level]) -> dict[str, list[dict[str, str]]]:
     """Every superseded message that the chain sees, with its causes."""
     causes: dict[str, list[dict[str, str]]] = {}

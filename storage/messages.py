@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 
 from domain.clock import now_ms
 from domain.events import MessageAdded
 from domain.ids import new_id
 from storage import events
 from storage.engine import Db
-from storage.lineage_levels import Level, levels, superseded
+from storage.lineage_levels import Level, levels, live_in, superseded
 from storage.rows import insert_once, step_counter, table
-from storage.tables import Message, SessionRow
+from storage.tables import Message, SessionRow, Supersession
 
-_messages, _sessions = table(Message), table(SessionRow)
+_messages, _sessions, _supersessions = table(Message), table(SessionRow), table(Supersession)
 PREVIEW_CHARS = 63
+LEVELS_IN_A_QUERY = 50
 
 
 def append(
@@ -64,13 +65,16 @@ def history(
 ) -> list[Message]:
     """What an agent's model sees: its own messages that are not superseded, in order."""
     chain = levels(db, session_id)
-    gone = superseded(db, chain)
-    rows = _read(db, chain, after_seq=0, limit=None, agent_path=agent_path)
-    return [
-        message
-        for message in rows
-        if message.id not in gone and message.invocation_id == invocation_id
-    ]
+    mine = (_messages.c.agent_path == agent_path) & (
+        _messages.c.invocation_id.is_not_distinct_from(invocation_id)
+    )
+    if len(chain) > LEVELS_IN_A_QUERY:
+        gone = superseded(db, chain)
+        rows = _read(db, chain, after_seq=0, limit=None, where=mine)
+        return [message for message in rows if message.id not in gone]
+    # The database leaves out what is superseded: of a long session that is nearly everything.
+    mine &= _messages.c.id.not_in(select(_supersessions.c.message_id).where(live_in(chain)))
+    return _read(db, chain, after_seq=0, limit=None, where=mine)
 
 
 def page(
@@ -122,7 +126,7 @@ def _read(
     *,
     after_seq: int,
     limit: int | None,
-    agent_path: str | None = None,
+    where: ColumnElement[bool] | None = None,
 ) -> list[Message]:
     """Messages of all levels. Sources come first: a fork's own seqs begin after its cutoff."""
     rows: list[Message] = []
@@ -132,8 +136,8 @@ def _read(
         )
         if level.cutoff_seq is not None:
             wanted = wanted.where(_messages.c.seq <= level.cutoff_seq)
-        if agent_path is not None:
-            wanted = wanted.where(_messages.c.agent_path == agent_path)
+        if where is not None:
+            wanted = wanted.where(where)
         if limit is not None:
             wanted = wanted.limit(limit - len(rows))
         found = db.connection().execute(wanted.order_by(_messages.c.seq))
