@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -14,7 +15,8 @@ from selftest.checker import check
 from selftest.record import Record
 from storage import events, runs
 from storage.engine import Db
-from storage.opening import OpenStore
+from storage.opening import OpenStore, open_store
+from storage.sqlite_driver import dbapi_module
 from tests.support.desk import Desk
 
 WORD = "wordx1"
@@ -26,7 +28,6 @@ class Scene:
     def __init__(self, store: OpenStore, folder: Path) -> None:
         self.store = store
         self.desk = Desk(store)
-        self.record = Record()
         self.session_id = self.desk.session()
         self.run_id = self.desk.begin(self.session_id, f"{WORD}\nplease")
         self.checkpoint_id = self.desk.pause(self.session_id).id
@@ -34,11 +35,16 @@ class Scene:
         self.desk.finish(self.run_id)
         self.message_id = store.read(lambda db: runs.get(db, self.run_id).operator_message or "")
         self.lines = folder / "ran.txt"
-        self.lines.write_text("line1\n")
-        self._note()
+        self.kept = dbapi_module().connect(":memory:", check_same_thread=False)
+        self._copy(into_store=False)
+        self.restore()
 
-    def _note(self) -> None:
-        record, session_id = self.record, self.session_id
+    def restore(self) -> None:
+        """Everything as it should be, again."""
+        self._copy(into_store=True)
+        self.lines.write_text("line1\n")
+        self.record = record = Record()
+        session_id = self.session_id
         record.acknowledge("session", session_id, session_id)
         record.acknowledge("message", session_id, self.message_id, word=WORD, run_id=self.run_id)
         record.acknowledge("checkpoint", session_id, self.checkpoint_id)
@@ -47,6 +53,13 @@ class Scene:
         seen = record.watch(session_id)
         for row in self.store.read(lambda db: events.after(db, session_id, 0, limit=1000)):
             seen.add("events", row.seq, row.kind)
+
+    def _copy(self, *, into_store: bool) -> None:
+        with self.store.writer.connect() as connection:
+            raw: Any = connection.connection.driver_connection
+            connection.commit()
+            source, target = (self.kept, raw) if into_store else (raw, self.kept)
+            source.backup(target)
 
     def sql(self, statement: str, **values: object) -> None:
         """Change the store behind everybody's back."""
@@ -80,9 +93,18 @@ class Scene:
         self.store.write(begin)
 
 
+@pytest.fixture(scope="module")
+def whole_scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    home = tmp_path_factory.mktemp("checked")
+    store = open_store(None, home, synchronous="OFF")
+    yield Scene(store, home)
+    store.close()
+
+
 @pytest.fixture
-def scene(sqlite_store: OpenStore, tmp_path: Path) -> Scene:
-    return Scene(sqlite_store, tmp_path)
+def scene(whole_scene: Scene) -> Scene:
+    whole_scene.restore()
+    return whole_scene
 
 
 def kinds(scene: Scene) -> set[str]:
