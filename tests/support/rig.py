@@ -28,8 +28,19 @@ from domain.commands import (
 from domain.ids import new_id
 from settings.config import Config
 from settings.environment import Settings
-from storage import events, frames, inbox, messages, operators, project_file, projects, runs
+from storage import (
+    admission,
+    events,
+    frames,
+    inbox,
+    messages,
+    operators,
+    project_file,
+    projects,
+    runs,
+)
 from storage import sessions as session_rows
+from storage.admission import Admitted
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.tables import Message, Run, SessionRow
@@ -168,6 +179,24 @@ class Rig:
         await self.store.awrite(stage)
         asked = NewMessage(command_id=message_id, user_id=self.operator_id, message_id=message_id)
         return await self.command(session_id, "message", asked)
+
+    async def by_the_book(self, session_id: str, content: str) -> Admitted:
+        """Admit a message in the database alone, as a step whose worker then died."""
+        message_id, run_id = new_id(), new_id()
+
+        def admit(db: Db) -> Admitted:
+            inbox.stage(
+                db,
+                message_id=message_id,
+                session_id=session_id,
+                content=content,
+                model_override=None,
+            )
+            return admission.admit(
+                db, session_id, message_id=message_id, run_id=run_id, user_id=self.operator_id
+            )
+
+        return await self.store.awrite(admit)
 
     async def cancel(self, session_id: str, run_id: str | None = None) -> Answer:
         """Cancel the active run."""

@@ -1,0 +1,188 @@
+"""The workflow as a session's lock: commands once, signals, roll-over, and starting anew."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+
+from domain.commands import Cancel, Command, NewMessage, Pause, Resume
+from domain.errors import Conflict
+from domain.ids import new_id
+from domain.wire import SIGNALS, UPDATES
+from tests.support.rig import Rig, script, until
+from worker.recovery import restart_lost
+from workflows import session as session_workflow
+
+HANGING = script({"hang_s": 60})
+
+
+@pytest.mark.req("K-035")
+async def test_the_same_command_is_answered_once_and_repeated_after(rig: Rig) -> None:
+    session, command = rig.session(), new_id()
+    answers = await asyncio.gather(
+        *(rig.send(session, "hello", command_id=command) for _ in range(5))
+    )
+    assert len({answer.run_id for answer in answers}) == 1
+    await rig.over(answers[0].run_id or "")
+    await rig.state(session, "idle")
+    assert (await rig.send(session, "hello", command_id=command)).run_id == answers[0].run_id
+    assert rig.texts(session) == ["hello", "You said: hello"]
+
+
+async def test_commands_stay_answered_and_the_session_whole_across_roll_overs(
+    rolling_rig: Rig,
+) -> None:
+    rig = rolling_rig
+    session, command = rig.session(), new_id()
+    first = await rig.send(session, "hello", command_id=command)
+    await rig.over(first.run_id or "")
+    first_run = (await rig.handle(session).describe()).run_id
+    steps = {"repeat": 12, "step": {"call": "list_files"}}
+    run = await rig.run(session, script(steps, {"say": "Twelve."}))
+    assert (run.state, run.steps) == ("done", 13)
+    assert (await rig.handle(session).describe()).run_id != first_run, "it never rolled over"
+    assert rig.texts(session)[-1] == "Twelve."
+    assert len(rig.messages(session)) == 2 + 1 + 12 * 2 + 1
+    await rig.state(session, "idle")
+    again = await rig.send(session, "hello", command_id=command)
+    assert again.run_id == first.run_id
+    assert rig.row(session).run_count == 2
+
+
+async def test_a_cancel_during_roll_overs_is_never_lost(rolling_rig: Rig) -> None:
+    rig = rolling_rig
+    session = rig.session()
+    steps = {"repeat": 1000, "step": {"call": "list_files"}}
+    run = (await rig.send(session, script(steps))).run_id or ""
+
+    def some_steps() -> bool:
+        return rig.run_row(run).steps >= 12
+
+    await until(some_steps, "twelve steps")
+    await rig.cancel(session)
+    assert (await rig.over(run)).state == "cancelled"
+    assert (await rig.run(session, "go on")).state == "done"
+
+
+def test_what_can_be_signalled_can_be_updated() -> None:
+    assert set(SIGNALS) <= set(UPDATES)
+    assert set(SIGNALS) == {"message", "checkpoint", "resume", "cancel", "end"}
+
+
+async def test_a_session_is_driven_by_signals_alone(rig: Rig) -> None:
+    session = rig.session()
+    await rig.run(session, "hello")  # so that the workflow is there
+    handle = rig.handle(session)
+    await handle.signal("message", NewMessage(content=HANGING))
+    run = (await rig.state(session, "running")).active_run or ""
+    await handle.signal("checkpoint", Pause(reason="by hand"))
+    await rig.state(session, "paused")
+    assert (await rig.event(session, "checkpoint.created")).data["reason"] == "by hand"
+    await handle.signal("resume", Resume())
+    await rig.state(session, "running")
+    await handle.signal("cancel", Cancel())
+    assert (await rig.over(run)).state == "cancelled"
+    await rig.state(session, "idle")
+    await handle.signal("end", Command())
+    await rig.state(session, "ended")
+
+
+async def test_a_refused_signal_is_recorded_and_harms_nothing(rig: Rig) -> None:
+    session = rig.session()
+    await rig.run(session, "hello")
+    handle = rig.handle(session)
+    await handle.signal("checkpoint", Pause(reason="nothing runs"))
+    refused = await rig.event(session, "command.refused")
+    assert refused.data["command"] == "checkpoint"
+    assert "idle" in refused.data["reason"]
+    assert (await rig.run(session, "still there?")).state == "done"
+
+
+async def test_a_session_let_go_after_a_week_starts_again_with_the_next_command(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_workflow, "PASSIVATE_AFTER", timedelta(milliseconds=300))
+    session = rig.session()
+    await rig.run(session, "one")
+    result = await rig.handle(session).result()
+    assert result == "passivated"
+    assert (await rig.run(session, "two")).state == "done"
+    assert rig.texts(session) == ["one", "You said: one", "two", "You said: two"]
+
+
+@pytest.mark.req("K-016")
+async def test_a_queued_session_that_was_let_go_can_be_resumed(rig: Rig) -> None:
+    busy = [rig.session() for _ in range(4)]
+    for one in busy:
+        await rig.send(one, HANGING)
+    session = rig.session()
+    run = (await rig.send(session, "hello")).run_id or ""
+    await rig.handle(session).terminate("lost")
+    await rig.cancel(busy[0])
+    await rig.state(busy[0], "idle")
+    assert (await rig.resume(session)).state == "running"
+    assert (await rig.over(run)).state == "done"
+    assert rig.texts(session)[-1] == "You said: hello"
+
+
+@pytest.mark.req("K-099")
+async def test_a_run_whose_workflow_is_lost_goes_on_by_the_start_up_scan(rig: Rig) -> None:
+    session = rig.session()
+    steps = script(
+        {"call": "list_files"}, {"deltas": 300, "every_ms": 10}, {"say": "never reached"}
+    )
+    run = (await rig.send(session, steps)).run_id or ""
+    await rig.streaming(session)
+    await rig.handle(session).terminate("lost")
+    await restart_lost(rig.client, rig.settings, rig.store)
+    assert (await rig.over(run)).state == "done"
+    recovered = await rig.event(session, "session.crash_recovered")
+    assert recovered.data["failed_run_id"] == run
+    roles = [message.role for message in rig.messages(session)]
+    assert roles == ["operator", "primary", "tool", "primary"]
+
+
+@pytest.mark.req("K-099", "K-140", "K-040")
+async def test_a_project_may_want_lost_runs_to_fail(rig: Rig) -> None:
+    project = rig.project("primary: {model: 'scripted:echo'}\non_crash: fail\n")
+    session = rig.session(project)
+    run = (await rig.send(session, HANGING)).run_id or ""
+    await rig.handle(session).terminate("lost")
+    await restart_lost(rig.client, rig.settings, rig.store)
+    ended = await rig.over(run)
+    assert ended.state == "failed"
+    assert ended.error == {
+        "code": "daemon_crash_during_run",
+        "message": "Previous run was interrupted by a daemon restart.",
+    }
+    assert (await rig.state(session, "idle")).active_run is None
+    assert (await rig.run(session, "go on")).state == "done"
+
+
+async def test_a_step_that_was_done_but_not_reported_is_made_good(rig: Rig) -> None:
+    """As after a worker's death between a short step's commit and its report."""
+    session = rig.session()
+    await rig.run(session, "hello")
+    await rig.stop_worker()
+    run = (await rig.by_the_book(session, script({"say": "after the crash"}))).run_id
+    await rig.start_worker()
+    with pytest.raises(Conflict):
+        await rig.send(session, "another")
+    assert (await rig.over(run)).state == "done"
+    assert rig.texts(session)[-1] == "after the crash"
+
+
+async def test_the_temporal_ui_can_find_a_session(rig: Rig) -> None:
+    session = rig.session()
+    await rig.run(session, "find me")
+    await rig.state(session, "idle")
+    described = await rig.handle(session).describe()
+    assert described.status is WorkflowExecutionStatus.RUNNING
+    shown = {key.name: value for key, value in described.typed_search_attributes}
+    assert shown["SessionState"] == "idle"
+    assert shown["Project"] == rig.project_id
+    assert shown["Operator"] == rig.operator_id
+    assert shown["Title"] == "find me"
