@@ -1,0 +1,251 @@
+"""How fast the library is: appends beside plain sqlite3, searches by class, lists, and bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert
+
+from domain.clock import now_ms
+from domain.ids import new_id
+from storage import session_views
+from storage.engine import Db
+from storage.footprint import footprint
+from storage.opening import OpenStore, open_store
+from storage.rows import table
+from storage.search.finder import Search, find
+from storage.search.indexer import catch_up
+from storage.search.scope import Filters
+from storage.tables import Message, SessionRow
+from tests.bench.row import Row
+from tests.support.library import Shelf
+
+SIZES = {"10k": 10_000, "100k": 100_000, "500k": 500_000}
+SESSIONS = 10_000
+BATCH = 100
+ROUNDS = 40
+_messages = table(Message)
+
+
+def measure() -> list[Row]:
+    """A corpus of SIZE messages (100k unless told), filled and asked."""
+    name = os.environ.get("SIZE", "100k")
+    size = SIZES[name]
+    home = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
+    try:
+        store = open_store(None, home)
+        try:
+            return _measure(store, home, size, name)
+        finally:
+            store.close()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _measure(store: OpenStore, home: Path, size: int, name: str) -> list[Row]:
+    chance = random.Random(1)
+    vocabulary = _vocabulary(chance)
+    shelf = Shelf(store)
+    sessions = _sessions(store, shelf)
+    plain = _plain_rate(home, chance, vocabulary)
+    rate, longest, chars = _fill(store, sessions, chance, vocabulary, size)
+    began = time.perf_counter()
+    done = catch_up(store, budget_s=36_000)
+    indexing = size / (time.perf_counter() - began)
+    assert done.behind == 0, done
+    rows = [
+        Row(f"append, batches of {BATCH}, {name}", rate, "messages/s", "plain sqlite3", plain,
+            rate / plain, "≥ 2,000/s", ""),
+        Row("longest append of one batch", longest * 1000, "ms", None, None, None, "< 1 s", ""),
+        Row("indexing behind the watermark", indexing, "messages/s", None, None, None, "", ""),
+    ]  # fmt: skip
+    rows += _queries(store, shelf, chance, vocabulary, sessions, name)
+    rows += _interleaved(store, shelf, sessions, chance, vocabulary)
+    rows.append(_list_row(store, shelf))
+    return rows + _bytes(store, size, chars)
+
+
+def _vocabulary(chance: random.Random) -> list[str]:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return ["".join(chance.choices(letters, k=chance.randint(3, 10))) for _ in range(30_000)]
+
+
+def _text(chance: random.Random, vocabulary: list[str]) -> str:
+    """Words as in speech: few are common, most are rare; about 550 characters."""
+    picks = (int(len(vocabulary) * chance.random() ** 4) for _ in range(chance.randint(30, 120)))
+    return " ".join(vocabulary[pick] for pick in picks)
+
+
+def _sessions(store: OpenStore, shelf: Shelf) -> list[str]:
+    ids = [new_id() for _ in range(SESSIONS)]
+    base = SessionRow(
+        id="", project_id=shelf.project_id, created_by=shelf.operator_id, working_directory="/",
+        dsl_hash="hash", source="cli",
+    ).model_dump()  # fmt: skip
+    at = now_ms()
+    rows = [
+        {**base, "id": key, "last_active": at + n, "created_at": at} for n, key in enumerate(ids)
+    ]
+    store.write(lambda db: db.connection().execute(insert(table(SessionRow)), rows))
+    return ids
+
+
+def _plain_rate(home: Path, chance: random.Random, vocabulary: list[str]) -> float:
+    """The same rows into the same columns, with nothing of ours in between."""
+    connection = sqlite3.connect(home / "plain.sqlite", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    columns = [column.name for column in _messages.columns if column.name != "number"]
+    connection.execute(f"CREATE TABLE m (number INTEGER PRIMARY KEY, {', '.join(columns)})")
+    marks = ", ".join("?" for _ in columns)
+    count = 5_000
+    rows = [_row("s", n, _text(chance, vocabulary)) for n in range(count)]
+    values = [[_plain(row[name]) for name in columns] for row in rows]
+    began = time.perf_counter()
+    for start in range(0, count, BATCH):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(
+            f"INSERT INTO m ({', '.join(columns)}) VALUES ({marks})", values[start : start + BATCH]
+        )
+        connection.execute("COMMIT")
+    rate = count / (time.perf_counter() - began)
+    connection.close()
+    return rate
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _row(session_id: str, seq: int, text: str) -> dict[str, Any]:
+    role = ("operator", "primary", "tool")[seq % 3]
+    message = Message(
+        id=new_id(), session_id=session_id, seq=seq, role=role, content=text, created_at=now_ms()
+    )
+    return message.model_dump(exclude={"number"})
+
+
+def _fill(
+    store: OpenStore, sessions: list[str], chance: random.Random, vocabulary: list[str], size: int
+) -> tuple[float, float, int]:
+    """Messages per second, the longest batch in seconds, and how many characters went in."""
+    spent = longest = 0.0
+    chars = 0
+    for start in range(0, size, BATCH):
+        key = sessions[(start // BATCH) % len(sessions)]
+        rows = [_row(key, start + n, _text(chance, vocabulary)) for n in range(BATCH)]
+        chars += sum(len(row["content"]) for row in rows)
+        began = time.perf_counter()
+        store.write(lambda db, rows=rows: db.connection().execute(insert(_messages), rows))  # type: ignore[misc]
+        took = time.perf_counter() - began
+        spent += took
+        longest = max(longest, took)
+    return size / spent, longest, chars
+
+
+def _classes(vocabulary: list[str], sessions: list[str]) -> dict[str, Callable[[int], Any]]:
+    rare = vocabulary[-4_000:]
+    common = vocabulary[:40]
+    middle = vocabulary[1_000:3_000]
+    return {
+        "rare word": lambda n: (rare[n], {}),
+        "middling word": lambda n: (middle[n], {}),
+        "common word": lambda n: (common[n % 40], {}),
+        "two words": lambda n: (f"{middle[n]} {common[n % 40]}", {}),
+        "either of two": lambda n: (f"{middle[n]} OR {rare[n]}", {}),
+        "one without another": lambda n: (f"{middle[n]} NOT {common[n % 40]}", {}),
+        "phrase": lambda n: (f'"{common[n % 40]} {common[(n * 7) % 40]}"', {}),
+        "prefix": lambda n: (f"{middle[n][:4]}*", {}),
+        "substring": lambda n: (rare[n][1:] if len(rare[n]) > 6 else f"{rare[n]}zq", {}),
+        "nothing": lambda n: (f"qqzz{n}xx", {}),
+        "in one session": lambda n: (common[n % 40], {"session_id": sessions[n]}),
+        "of one role": lambda n: (common[n % 40], {"roles": ("tool",)}),
+    }
+
+
+def _queries(
+    store: OpenStore,
+    shelf: Shelf,
+    chance: random.Random,
+    vocabulary: list[str],
+    sessions: list[str],
+    name: str,
+) -> list[Row]:
+    rows = []
+    for label, make in _classes(vocabulary, sessions).items():
+        times = []
+        for n in range(ROUNDS):
+            text, filters = make(n)
+            search = Search(text, Filters(shelf.operator_id, **filters), limit=20)
+            began = time.perf_counter()
+            find(store, search)
+            times.append((time.perf_counter() - began) * 1000)
+        times.sort()
+        p50, p95 = statistics.median(times), times[int(ROUNDS * 0.95) - 1]
+        noise = f"p50 {p50:.1f} ms, worst {times[-1]:.1f} ms"
+        rows.append(
+            Row(f"search, {label}, {name}, p95", p95, "ms", None, None, None, "< 100 ms", noise)
+        )
+    return rows
+
+
+def _interleaved(
+    store: OpenStore,
+    shelf: Shelf,
+    sessions: list[str],
+    chance: random.Random,
+    vocabulary: list[str],
+) -> list[Row]:
+    """One message, then a search that has to find it: what a busy chat feels like."""
+    times = []
+    for n in range(ROUNDS):
+        word = f"fresh{n}word"
+        row = _row(sessions[0], 10_000_000 + n, f"{_text(chance, vocabulary)} {word}")
+        store.write(lambda db, row=row: db.connection().execute(insert(_messages), [row]))  # type: ignore[misc]
+        began = time.perf_counter()
+        answer = find(store, Search(word, Filters(shelf.operator_id)))
+        times.append((time.perf_counter() - began) * 1000)
+        assert len(answer.items) == 1, word
+    times.sort()
+    noise = f"p50 {statistics.median(times):.1f} ms"
+    p95 = times[int(ROUNDS * 0.95) - 1]
+    return [Row("a message is found after its commit, p95", p95, "ms", None, None, None, "", noise)]
+
+
+def _list_row(store: OpenStore, shelf: Shelf) -> Row:
+    wanted = session_views.Filter(shelf.operator_id)
+
+    def listed(db: Db) -> Any:
+        return session_views.page(db, wanted, limit=20)
+
+    store.read(listed)
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        store.read(listed)
+        times.append((time.perf_counter() - began) * 1000)
+    p50 = statistics.median(times)
+    return Row(
+        f"list of 20 of {SESSIONS:,} sessions, p50", p50, "ms", None, None, None, "< 2 ms",
+        f"worst {max(times):.1f} ms",
+    )  # fmt: skip
+
+
+def _bytes(store: OpenStore, size: int, chars: int) -> list[Row]:
+    report = footprint(store)["database"]
+    return [
+        Row("all files for one message", report["bytes"] / size, "bytes", "its text", chars / size,
+            report["bytes"] / chars, "≤ 3 × the text", ""),
+        Row("indexes for one message", report["search_bytes"] / size, "bytes", "its text",
+            chars / size, report["search_bytes"] / chars, "≤ 1.2 × the text", ""),
+    ]  # fmt: skip
