@@ -40,6 +40,8 @@ ANSWERS_MAX = 200
 WITH_RUN = (State.RUNNING, State.PAUSED, State.QUEUED)
 STATE = SearchAttributeKey.for_keyword("SessionState")
 TITLE = SearchAttributeKey.for_keyword("Title")
+PROJECT = SearchAttributeKey.for_keyword("Project")
+OPERATOR = SearchAttributeKey.for_keyword("Operator")
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,9 @@ class SessionCore(Host):
             recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
             state = (await steps.recover_run(recover, Finished)).state
         carried.run = _progress(found) if state in WITH_RUN else None
+        # Whoever started us, be it the API or the scan after a loss, the Temporal UI finds us.
+        shown = {PROJECT: found.project_id, OPERATOR: found.operator, TITLE: found.title[:200]}
+        workflow.upsert_search_attributes([key.value_set(value) for key, value in shown.items()])
         self.enter(state)
 
     async def realign(self) -> None:

@@ -1,0 +1,153 @@
+"""What a run makes of its model: errors, retries, limits, budgets, overrides and bills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from activities import model_calls
+from agent.errors import UNREACHABLE
+from domain.errors import Conflict
+from settings.config import Config
+from storage import calls, titles
+from tests.support.rig import Rig, script
+from workflows import steps
+
+PRICED = {
+    "providers": {
+        "paid": {"driver": "scripted", "prices": {"input_usd": "1000", "output_usd": "1000"}}
+    }
+}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries without the waits of real life, and three of them."""
+    soon = timedelta(milliseconds=20)
+    quick = replace(steps.call_model, first_wait=soon, longest_wait=soon)
+    monkeypatch.setattr(steps, "call_model", quick)
+    monkeypatch.setattr(model_calls, "PROVIDER_ATTEMPTS", 3)
+
+
+@pytest.mark.req("K-040", "K-018")
+async def test_a_permanent_error_fails_the_run_at_once_with_the_providers_words(rig: Rig) -> None:
+    session = rig.session()
+    run = await rig.run(session, script({"error": 401}))
+    assert run.state == "failed"
+    assert run.error is not None
+    assert "401" in run.error["message"]
+    assert (await rig.state(session, "idle")).active_run is None
+    attention = await rig.event(session, "attention.required")
+    assert attention.data["attention_kind"] == "run_failed"
+    assert (await rig.run(session, "better now?")).state == "done"
+
+
+@pytest.mark.req("K-135")
+@pytest.mark.usefixtures("impatient")
+async def test_a_passing_error_is_tried_again_and_then_fails_the_run(rig: Rig) -> None:
+    session = rig.session()
+    run = await rig.run(session, script({"error": "connection"}))
+    assert run.state == "failed"
+    assert run.error == {"code": "provider_unreachable", "message": UNREACHABLE}
+    await rig.state(session, "idle")
+    assert rig.kinds(session).count("session.crash_recovered") == 0, "nothing crashed"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_words_of_an_attempt_that_broke_off_are_kept_aside(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_calls, "PROVIDER_ATTEMPTS", 2)
+    session = rig.session()
+    run = await rig.run(session, script({"say": "Half an ans", "drop": True}))
+    assert run.state == "failed"
+    everything = rig.messages(session, all_of_them=True)
+    halves = [one for one in everything if one.content == "Half an ans"]
+    assert len(halves) == 2
+    assert all(one.meta["partial"] for one in halves)
+    assert len(rig.messages(session)) == 1
+
+
+async def test_a_run_stops_at_its_last_step(rig: Rig) -> None:
+    project = rig.project("primary: {model: 'scripted:echo'}\nlimits: {max_steps: 3}\n")
+    session = rig.session(project)
+    run = await rig.run(session, script({"repeat": 10, "step": {"call": "list_files"}}))
+    assert (run.state, run.steps) == ("failed", 3)
+    assert run.error is not None
+    assert run.error["code"] == "max_steps_reached"
+
+
+async def test_a_reached_budget_pauses_the_session_at_a_checkpoint(rig: Rig) -> None:
+    rig.config = Config.model_validate(PRICED)
+    project = rig.project("primary: {model: 'paid:echo'}\nlimits: {max_cost_usd: 0.5}\n")
+    session = rig.session(project)
+    usage = {"input_tokens": 600, "output_tokens": 0}
+    first = {"call": "list_files", "usage": usage}
+    run = (await rig.send(session, script(first, {"say": "Done."}))).run_id or ""
+    row = await rig.state(session, "paused")
+    made = await rig.event(session, "checkpoint.created")
+    assert (made.data["created_by"], made.data["reason"]) == ("budget", "budget_reached")
+    await rig.resume(session, row.current_checkpoint)
+    assert (await rig.over(run)).state == "done"
+
+
+async def test_a_budget_of_a_run_pauses_that_run(rig: Rig) -> None:
+    rig.config = Config.model_validate(PRICED)
+    project = rig.project("primary: {model: 'paid:echo'}\nlimits: {max_cost_usd_per_run: 0.5}\n")
+    session = rig.session(project)
+    first = {"call": "list_files", "usage": {"input_tokens": 600, "output_tokens": 0}}
+    await rig.send(session, script(first, {"say": "Done."}))
+    await rig.state(session, "paused")
+    await rig.cancel(session)
+    await rig.state(session, "idle")
+    assert (await rig.run(session, script({"say": "cheap"}))).state == "done"
+
+
+@pytest.mark.req("K-129", "K-130")
+async def test_an_override_of_the_model_stays_until_it_is_taken_away(rig: Rig) -> None:
+    rig.config = Config.model_validate(PRICED)
+    session = rig.session()
+    await rig.run(session, "one")
+    await rig.run(session, "two", model="paid:echo")
+    assert rig.row(session).model_override == "paid:echo"
+    await rig.run(session, "three")
+    models = [one.model for one in rig.messages(session) if one.role == "primary"]
+    assert models == ["scripted:echo", "paid:echo", "paid:echo"]
+
+
+@pytest.mark.req("K-130")
+async def test_an_override_of_a_refused_message_changes_nothing(rig: Rig) -> None:
+    rig.config = Config.model_validate(PRICED)
+    session = rig.session()
+    await rig.send(session, script({"hang_s": 60}))
+    with pytest.raises(Conflict):
+        await rig.send(session, "no", model="paid:echo")
+    assert rig.row(session).model_override is None
+
+
+@pytest.mark.req("K-103", "K-039")
+async def test_usage_and_cost_add_up_from_calls_to_run_and_session(rig: Rig) -> None:
+    rig.config = Config.model_validate(PRICED)
+    session = rig.session(rig.project("primary: {model: 'paid:echo'}\n"))
+    used = {"input_tokens": 100, "output_tokens": 10}
+    run = await rig.run(
+        session, script({"call": "list_files", "usage": used}, {"say": "Done.", "usage": used})
+    )
+    row = await rig.state(session, "idle")
+    assert (run.tokens_in, run.tokens_out, run.steps) == (200, 20, 2)
+    assert (row.input_tokens, row.output_tokens, row.api_calls) == (200, 20, 2)
+    assert run.cost_usd == pytest.approx(0.22)
+    assert rig.store.read(lambda db: calls.cost_of_run(db, run.id)) == pytest.approx(0.22)
+    completed = await rig.event(session, "run.completed")
+    assert completed.data["tokens"] == {"input": 200, "output": 20}
+
+
+async def test_a_title_of_the_operator_is_never_replaced(rig: Rig) -> None:
+    named, unnamed = rig.session(), rig.session()
+    rig.store.write(lambda db: titles.set_title(db, named, "My title"))
+    await rig.run(named, "what is this about?")
+    await rig.run(unnamed, "what is this about?")
+    assert rig.row(named).title == "My title"
+    assert rig.row(unnamed).title == "what is this about?"
