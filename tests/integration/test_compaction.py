@@ -68,7 +68,8 @@ async def cross_the_threshold(shop: Workshop, times: int) -> None:
 @pytest.mark.parametrize(
     ("strategy", "settings", "times"),
     [
-        ("drop", {}, 10),
+        ("drop", {}, 3),
+        pytest.param("drop", {}, 10, marks=pytest.mark.slow),
         ("summarize", {}, 2),
         ("delegate", {"delegate_to": "scribe"}, 2),
         pytest.param("summarize", {}, 10, marks=pytest.mark.slow),
@@ -422,36 +423,33 @@ async def test_an_undone_compaction_gives_back_its_messages_newest_first(
 
 
 @pytest.mark.req("K-086")
-async def test_at_a_thousand_records_the_oldest_hundred_become_one(
-    sqlite_store: OpenStore, tmp_path: Path
+def test_at_the_limit_of_records_the_oldest_become_one(
+    sqlite_store: OpenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert (compactions.RECORDS_MAX, compactions.COLLAPSED_AT_ONCE) == (1000, 100)
+    monkeypatch.setattr(compactions, "RECORDS_MAX", 10)
+    monkeypatch.setattr(compactions, "COLLAPSED_AT_ONCE", 4)
     shop = Workshop(sqlite_store, tmp_path / "p")
 
-    def record(number: int) -> Compaction:
-        return Compaction(
-            id=f"{number:026d}",
-            session_id=shop.session_id,
-            created_at=number,
-            trigger="scheduled",
-            strategy="drop",
-        )
-
-    def fill(db: Db) -> None:
-        db.add_all([record(number) for number in range(1, 1001)])
-
     def carry_out(db: Db) -> None:
-        compactions.carry_out(db, record(1001), summary=None)
-        compactions.carry_out(db, record(1002), summary=None)
+        for number in range(1, 15):
+            record = Compaction(
+                id=f"{number:026d}",
+                session_id=shop.session_id,
+                created_at=number,
+                trigger="scheduled",
+                strategy="drop",
+            )
+            compactions.carry_out(db, record, summary=None)
 
-    sqlite_store.write(fill)
     sqlite_store.write(carry_out)
 
-    records = sqlite_store.read(lambda db: compactions.page(db, shop.session_id, limit=2000))
-    assert len(records) == 903
+    records = sqlite_store.read(lambda db: compactions.page(db, shop.session_id, limit=100))
     oldest = records[-1]
-    assert (oldest.state, oldest.collapsed_count) == ("collapsed", 100)
+    assert len(records) == 8
+    assert (oldest.state, oldest.collapsed_count) == ("collapsed", 7)
     assert oldest.summary is not None
-    assert oldest.summary.startswith("100 compactions before")
+    assert oldest.summary.startswith("7 compactions before")
 
 
 async def test_supersessions_of_a_compaction_name_it(
