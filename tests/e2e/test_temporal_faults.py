@@ -1,0 +1,111 @@
+"""Temporal that does not answer for a while: reads go on, commands wait or say so, none is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.support.product import Product
+from tests.support.waiting import wait_for
+
+
+@contextmanager
+def stopped(product: Product, part: str) -> Iterator[None]:
+    """The part stands still meanwhile; a kill is not needed to be unreachable."""
+    pid = product.pids()[part]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def messages(client: httpx2.Client, session_id: str) -> list[str]:
+    items = client.get(f"/sessions/{session_id}/messages").json()["items"]
+    return [one["content"] for one in items if one["role"] == "operator"]
+
+
+def test_a_command_waits_for_temporal_and_is_answered(
+    product: Product,
+    client: httpx2.Client,
+    session: dict[str, Any],
+    run_message: Callable[..., dict[str, Any]],
+    in_state: Callable[..., dict[str, Any]],
+) -> None:
+    run_message(session["id"], "before")
+    path = f"/sessions/{session['id']}/messages"
+    with ThreadPoolExecutor(1) as pool:
+        with stopped(product, "temporal"):
+            asked = pool.submit(client.post, path, json={"content": "meanwhile"})
+            with product.api(client.headers["authorization"].removeprefix("Bearer ")) as reader:
+                assert reader.get(f"/sessions/{session['id']}").json()["state"] == "idle"
+                assert messages(reader, session["id"]) == ["before"]
+            assert not asked.done()
+        answer = asked.result(timeout=30)
+    assert answer.status_code == 202, answer.text
+    in_state(session["id"], "idle")
+    assert messages(client, session["id"]) == ["before", "meanwhile"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_command_that_waited_too_long_says_so_and_may_be_repeated(
+    product: Product,
+    client: httpx2.Client,
+    session: dict[str, Any],
+    run_message: Callable[..., dict[str, Any]],
+    in_state: Callable[..., dict[str, Any]],
+) -> None:
+    run_message(session["id"], "before")
+    key = {"Idempotency-Key": uuid4().hex}
+    body = {"content": "meanwhile"}
+    path = f"/sessions/{session['id']}/messages"
+    with stopped(product, "temporal"):
+        answer = client.post(path, json=body, headers=key, timeout=60.0)
+        assert answer.status_code == 503
+        assert "may be repeated" in answer.json()["error"]["message"]
+        assert answer.headers["retry-after"]
+    product.wait_until_ready()
+
+    def taken() -> bool:
+        return client.post(path, json=body, headers=key, timeout=60.0).status_code == 202
+
+    wait_for(taken, "the repeat to be taken", timeout_s=60.0)
+    in_state(session["id"], "idle")
+    assert messages(client, session["id"]) == ["before", "meanwhile"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_worker_that_stood_still_for_longer_than_its_heartbeat_does_nothing_twice(
+    product: Product,
+    client: httpx2.Client,
+    session: dict[str, Any],
+    project: dict[str, Any],
+    in_state: Callable[..., dict[str, Any]],
+) -> None:
+    script = (
+        '{"script": [{"call": "shell", "arguments": {"command": "echo once >> ran.txt; sleep 4"}},'
+        '{"say": "Done."}]}'
+    )
+    answer = client.post(
+        f"/sessions/{session['id']}/messages",
+        json={"content": script, "model_override": "scripted:demo"},
+    )
+    assert answer.status_code == 202, answer.text
+    ran = Path(project["path"]) / "ran.txt"
+    wait_for(ran.exists, "the command to run")
+    with stopped(product, "worker"):
+        time.sleep(9)  # longer than the heartbeat's limit: that is the fault itself
+    in_state(session["id"], "idle", timeout_s=90.0)
+    assert ran.read_text() == "once\n"
