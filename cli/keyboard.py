@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 DETACH = b"\x1d"  # Ctrl-]
 READ_BYTES_MAX = 65_536
+LOOK_S = 0.2
 
 
 @contextmanager
@@ -38,32 +40,33 @@ def raw_mode() -> Iterator[None]:
         return
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
-    tty.setraw(descriptor)
+    tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed ahead is kept
     try:
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def lines() -> Iterator[str]:
-    """What is typed, line by line, until Ctrl-D, Ctrl-] or the end of the input."""
+def lines(over: Callable[[], bool]) -> Iterator[str]:
+    """What is typed, line by line, until Ctrl-D, Ctrl-], the end of the input, or `over`."""
     rest = b""
-    while data := os.read(sys.stdin.fileno(), READ_BYTES_MAX):
-        text, detached, _ = data.partition(DETACH)
-        *whole, rest = (rest + text).split(b"\n")
+    for data in chunks(over):
+        *whole, rest = (rest + data).split(b"\n")
         for line in whole:
             yield line.decode("utf-8", "replace")
-        if detached:
-            return
     if rest:
         yield rest.decode("utf-8", "replace")
 
 
-def chunks() -> Iterator[bytes]:
-    """What is typed, as it comes, until Ctrl-] or the end of the input."""
-    while data := os.read(sys.stdin.fileno(), READ_BYTES_MAX):
+def chunks(over: Callable[[], bool]) -> Iterator[bytes]:
+    """What is typed, as it comes, until Ctrl-], the end of the input, or `over`."""
+    keyboard = sys.stdin.fileno()
+    while not over():
+        if not select.select([keyboard], [], [], LOOK_S)[0]:
+            continue
+        data = os.read(keyboard, READ_BYTES_MAX)
         text, detached, _ = data.partition(DETACH)
         if text:
             yield text
-        if detached:
+        if detached or not data:
             return

@@ -102,8 +102,8 @@ class _View:
         self.welcomed.wait(timeout=30.0)
         if self.trouble is None:
             with line_mode():
-                for line in lines():
-                    if line.strip() and not observe and reader.is_alive():
+                for line in lines(lambda: not reader.is_alive()):
+                    if line.strip() and not observe:
                         self._say(line)
                 if not sys.stdin.isatty():
                     self._wait_until_idle()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import signal
 import sys
 import threading
+import time
 from typing import Annotated, Any
 
 import typer
 
+from cli.errors import ClientError
 from cli.output import AsJson, SessionName, emit_table
+
+SHOWN_WITHIN_S = 10.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -61,6 +64,7 @@ class _Terminal:
         self.pty_id = pty_id
         self.reason = f"detached from {pty_id}"
         self.trouble: Exception | None = None
+        self.shown = threading.Event()
         self.over = threading.Event()
 
     def run(self) -> str:
@@ -68,28 +72,36 @@ class _Terminal:
         from cli.keyboard import chunks, raw_mode
 
         reader = threading.Thread(target=self._show, daemon=True)
-        reader.start()
         signal.signal(signal.SIGWINCH, lambda *_: self._resize())
         with raw_mode():
-            for data in chunks():
-                if self.over.is_set():
-                    break
-                self._send("stdin", {"data": data.decode("utf-8", "surrogateescape")})
+            reader.start()
+            self._wait_until_shown()
+            for data in chunks(self.over.is_set):
+                self._send("stdin", {"data": base64.b64encode(data).decode("ascii")})
         self.stream.close()
         reader.join(timeout=5.0)
         if self.trouble is not None:
             raise self.trouble
         return self.reason
 
+    def _wait_until_shown(self) -> None:
+        """Keys typed before the terminal is there would be lost."""
+        deadline = time.monotonic() + SHOWN_WITHIN_S
+        while not self.shown.wait(0.05) and not self.over.is_set():
+            if time.monotonic() > deadline:
+                self.stream.close()
+                raise ClientError(f"there is no open terminal {self.pty_id} in this session")
+
     def _show(self) -> None:
         try:
             for frame in self.stream:
-                if frame.type == "welcome":
-                    self._resize()
-                if frame.payload.get("pty_id") != self.pty_id:
+                if frame.channel != "pty" or frame.payload.get("pty_id") != self.pty_id:
                     continue
                 if frame.type in {"stdout", "snapshot"}:
                     self._write(frame.payload)
+                    if not self.shown.is_set():
+                        self._resize()
+                        self.shown.set()
                 elif frame.type == "closed":
                     self.reason = f"closed, exit code {frame.payload.get('exit_code')}"
                     return
@@ -99,13 +111,9 @@ class _Terminal:
             self.over.set()
 
     def _write(self, payload: dict[str, Any]) -> None:
-        data = payload.get("data") or ""
-        if payload.get("encoding") == "base64":
-            raw = base64.b64decode(data)
-        else:
-            raw = data.encode("utf-8", "surrogateescape")
-        os.write(sys.stdout.fileno(), raw)
-        self._send("ack", {"bytes": len(raw)})
+        raw = base64.b64decode(payload.get("data") or "")
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
 
     def _resize(self) -> None:
         columns, rows = shutil.get_terminal_size()
