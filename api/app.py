@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
-from api import errors
+from api import errors, openapi
 from api.auth import FailedLogins
 from api.gateway import Gateway
 from api.idempotency import Idempotency
@@ -39,7 +37,7 @@ def create_app(services: Services) -> FastAPI:
         app.include_router(router, prefix=PREFIX, responses=EVERYWHERE)
     app.add_middleware(Idempotency, services=services)
     app.add_middleware(Gateway, services=services)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     return app
 
 
@@ -53,24 +51,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await services.hub.stop()
         await services.terminals.close()
         services.feed.close()
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        for operations in document["paths"].values():
-            for operation in operations.values():
-                _tell_the_truth(operation)
-        schemas = document.get("components", {}).get("schemas", {})
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        app.openapi_schema = document
-    return app.openapi_schema
-
-
-def _tell_the_truth(operation: dict[str, Any]) -> None:
-    """Our validation answers 400, so FastAPI's own 422 is never seen."""
-    answers = operation["responses"]
-    content = answers.get("422", {}).get("content", {})
-    if "HTTPValidationError" in str(content):
-        del answers["422"]

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 
+from api.openapi import described
 from domain.errors import Refusal
 
 log = logging.getLogger("holdfast.api")
@@ -76,7 +77,10 @@ def refusal_answer(refusal: Refusal) -> JSONResponse:
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Error answers for a route's OpenAPI entry."""
     return {
-        status: {"model": ErrorBody, "description": CODES[status].replace("_", " ")}
+        status: {
+            "description": CODES[status].replace("_", " "),
+            "content": {"application/json": {"schema": described(ErrorBody)}},
+        }
         for status in statuses
     }
 

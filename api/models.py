@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from api.openapi import described
+
 
 def _storable(text: str) -> str:
     if "\0" in text:
@@ -26,7 +28,7 @@ class RequestBody(BaseModel):
 class Shown(BaseModel):
     """An answer."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 class ProjectShown(Shown):
@@ -193,10 +195,9 @@ class RunsShown(Shown):
 
 
 def shows(
-    status: int, model: Any, description: str = "", *, also: tuple[str, ...] = ()
+    status: int, model: type[BaseModel], description: str = "", *, also: tuple[str, ...] = ()
 ) -> dict[int | str, dict[str, Any]]:
     """A documented answer, `also` in these media types; it is not checked again on its way out."""
-    answer: dict[str, Any] = {"model": model, "description": description or "the answer"}
-    if also:
-        answer["content"] = {kind: {"schema": {"type": "string"}} for kind in also}
-    return {status: answer}
+    content: dict[str, Any] = {"application/json": {"schema": described(model)}}
+    content |= {kind: {"schema": {"type": "string"}} for kind in also}
+    return {status: {"description": description or "the answer", "content": content}}
