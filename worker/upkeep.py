@@ -9,22 +9,26 @@ from functools import partial
 import structlog
 
 from activities.terminals import Terminals
+from domain.events import Event, PtyIdle
 from settings.config import Config, Retention
-from storage import frames, inbox, ptys
+from storage import events, frames, idempotency, inbox, ptys
 from storage.engine import Db
 from storage.opening import OpenStore
 from terminal.errors import TerminalError, UnknownProcess
 
 log = structlog.get_logger()
 EVERY_S = 15.0
+# As the terminal host counts it (K-054).
+IDLE_S = 30 * 60
 
 
 async def keep(store: OpenStore, terminals: Terminals, config: Callable[[], Config]) -> None:
     """Look after the store for as long as the worker lives."""
+    idle: set[str] = set()
     while True:
         await asyncio.sleep(EVERY_S)
         await prune(store, config().retention)
-        await file_closed_terminals(store, terminals)
+        await look_at_terminals(store, terminals, idle)
 
 
 async def prune(store: OpenStore, retention: Retention) -> None:
@@ -35,10 +39,14 @@ async def prune(store: OpenStore, retention: Retention) -> None:
         drop = partial(frames.prune, session_id=session_id, keep_ms=keep_ms, keep_bytes=keep_bytes)
         await store.awrite(drop)
     await store.awrite(inbox.sweep)
+    await store.awrite(idempotency.sweep)
 
 
-async def file_closed_terminals(store: OpenStore, terminals: Terminals) -> None:
-    """Keep the transcripts of terminals that ended with nobody watching."""
+async def look_at_terminals(store: OpenStore, terminals: Terminals, idle: set[str]) -> None:
+    """Keep the transcripts of terminals that ended with nobody watching; tell of idle ones once.
+
+    `idle` holds those that were told of; one that is used again may be told of again.
+    """
     for pty in await store.aread(ptys.live):
         client = await terminals.client()
         try:
@@ -51,6 +59,16 @@ async def file_closed_terminals(store: OpenStore, terminals: Terminals) -> None:
                 await terminals.store_closed(pty.id)
             except TerminalError as error:
                 log.warning("upkeep.terminal", pty_id=pty.id, error=str(error))
+        elif not info.idle:
+            idle.discard(pty.id)
+        elif pty.id not in idle:
+            idle.add(pty.id)
+            told = PtyIdle(pty_id=pty.id, idle_s=IDLE_S)
+            await store.awrite(partial(_append, session_id=pty.session_id, event=told))
+
+
+def _append(db: Db, session_id: str, event: Event) -> int:
+    return events.append(db, session_id, event)
 
 
 def _lost(db: Db, pty_id: str) -> bool:
