@@ -142,9 +142,10 @@ class Link:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             logger.info("a request could not be read", exc_info=True)
             self._reply(request, error=to_wire(BadRequest(f"not a valid request: {error!r}")))
-        except OSError as error:
+        except Exception as error:
+            # Whoever asked must not wait for an answer that never comes.
             logger.exception("a request failed")
-            self._reply(request, error=to_wire(TerminalError(f"the host failed: {error}")))
+            self._reply(request, error=to_wire(TerminalError(f"the host failed: {error!r}")))
         else:
             self._reply(request, result=result)
 

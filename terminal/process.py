@@ -22,6 +22,9 @@ from terminal.transcript import TranscriptWriter
 
 READ_BYTES = 64 * 1024
 INPUT_QUEUE_BYTES_MAX = 256 * 1024
+# Hundreds of processes are listed in one frame.
+LABEL_LENGTH = 200
+COMMAND_LENGTH = 500
 
 
 class Watching(Protocol):
@@ -108,8 +111,8 @@ class HostedProcess:
             key=request.key,
             session_id=request.session_id,
             run_id=request.run_id,
-            label=request.label,
-            command=request.command or " ".join(request.argv or ()),
+            label=request.label[:LABEL_LENGTH],
+            command=(request.command or " ".join(request.argv or ()))[:COMMAND_LENGTH],
             cwd=request.cwd,
             terminal=request.terminal,
             cols=self.cols,

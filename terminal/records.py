@@ -99,8 +99,9 @@ class SpawnRequest:
             raise BadRequest(f"a key has 1 to {KEY_LENGTH_MAX} characters")
         if (self.command is None) == (self.argv is None) or self.argv == ():
             raise BadRequest("give either a command or an argv")
-        if len((self.command or "").encode()) > COMMAND_BYTES_MAX:
-            raise BadRequest(f"a command has at most {COMMAND_BYTES_MAX} bytes")
+        words = [self.command or "", *(self.argv or ()), *self.env, *self.env.values()]
+        if sum(len(word.encode()) for word in words) > COMMAND_BYTES_MAX:
+            raise BadRequest(f"command and environment have at most {COMMAND_BYTES_MAX} bytes")
         check_size(self.cols, self.rows)
 
     @classmethod

@@ -161,6 +161,7 @@ class Watcher(Viewer):
         self._refilled_at = time.monotonic()
         self._shot_at = 0.0
         self._history_owed = False
+        self._begun = False
         self._shooting: asyncio.Task[None] | None = None
 
     def begin(self, seq: int | None, *, history: bool) -> str:
@@ -168,6 +169,7 @@ class Watcher(Viewer):
         ring = self.process.ring
         if seq is not None and ring.start <= seq <= ring.end:
             self.position = seq
+            self._begun = True
             self.wake()
             return "resume"
         self._shoot(history=history)
@@ -241,10 +243,11 @@ class Watcher(Viewer):
         if shot is None:
             shot = self._from_ring()
             self.process.nudge()
-        if 0 < self.position < shot.seq:
+        if self._begun and self.position < shot.seq:
             self._tell("throttled", from_seq=self.position, to_seq=shot.seq)
             self._on_throttled(self.process, self.position, shot.seq)
         self.position = shot.seq
+        self._begun = True
         self._send_snapshot(shot)
         self._shooting = None
         self.wake()
