@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from domain.ids import new_id
 from settings.config import Config
 from storage.opening import OpenStore, open_store
 from tests.support.api_server import ApiServer, Caller
 from tests.support.library import Shelf
+from tests.support.postgres import PostgresCluster
 from tests.support.rig import Rig
 from tests.support.temporal_server import TemporalServer
 from tests.support.terminal_hosts import TestHost
@@ -49,10 +51,23 @@ def either_store(request: pytest.FixtureRequest) -> OpenStore:
     return store
 
 
-@pytest.fixture
-def shelf(either_store: OpenStore) -> Shelf:
-    """An operator with a project in a fresh store."""
-    return Shelf(either_store)
+@pytest.fixture(scope="module")
+def shared_postgres_store(
+    postgres: PostgresCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OpenStore]:
+    """A Postgres store for all tests of a file: a database of its own costs half a second."""
+    home = tmp_path_factory.mktemp("shared-postgres")
+    url = postgres.migrated_database(home / "template")
+    store = open_store(url, home / "home")
+    yield store
+    store.close()
+    postgres.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "shared_postgres"])
+def shelf(request: pytest.FixtureRequest) -> Shelf:
+    """A fresh operator with a project, on each database in turn."""
+    return Shelf(request.getfixturevalue(f"{request.param}_store"), f"operator-{new_id().lower()}")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def test_a_title_is_unique_per_operator(shelf: Shelf) -> None:
     with pytest.raises(Conflict):
         set_title(shelf, two, "Plans for today")
     set_title(shelf, one, "Plans for today")
-    stranger = Shelf(shelf.store, "operator-two")
+    stranger = Shelf(shelf.store, f"not-{shelf.operator_id}")
     set_title(stranger, stranger.session(), "Plans for today")
     set_title(shelf, one, None)
     set_title(shelf, two, "Plans for today")
@@ -98,7 +98,7 @@ def test_names_resolve_in_the_fixed_order(shelf: Shelf) -> None:
 def test_a_prefix_must_be_unique_and_ones_own(shelf: Shelf) -> None:
     one = shelf.session(id="01AAAAAAAAAAAAAAAAAAAAAAA1")
     shelf.session(id="01AAAAAAAAAAAAAAAAAAAAAAB2")
-    stranger = Shelf(shelf.store, "operator-two")
+    stranger = Shelf(shelf.store, f"not-{shelf.operator_id}")
     theirs = stranger.session(id="01AAAAAAAAAAAAAAAAAAAAAAA9")
 
     def meant(name: str) -> str:
@@ -112,13 +112,17 @@ def test_a_prefix_must_be_unique_and_ones_own(shelf: Shelf) -> None:
 
 def test_aliases_have_rules(shelf: Shelf) -> None:
     session = shelf.session()
+
+    def put(name: str) -> None:
+        shelf.store.write(lambda db: aliases.put(db, shelf.operator_id, name, session))
+
     for wrong in ("", "a/b", "x" * 129, "a\x07b"):
         with pytest.raises(ValidationFailed):
-            shelf.store.write(lambda db, name=wrong: aliases.put(db, "one", name, session))  # type: ignore[misc]
+            put(wrong)
     with pytest.raises(NotFound):
-        shelf.store.write(lambda db: aliases.remove(db, "one", "absent"))
-    shelf.store.write(lambda db: aliases.put(db, "one", "here", session))
-    listed = shelf.store.read(lambda db: aliases.of_operator(db, "one"))
+        shelf.store.write(lambda db: aliases.remove(db, shelf.operator_id, "absent"))
+    shelf.store.write(lambda db: aliases.put(db, shelf.operator_id, "here", session))
+    listed = shelf.store.read(lambda db: aliases.of_operator(db, shelf.operator_id))
     assert [(item["name"], item["session_id"]) for item in listed] == [("here", session)]
 
 

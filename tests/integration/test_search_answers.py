@@ -98,7 +98,7 @@ def test_filters_narrow_a_search(shelf: Shelf) -> None:
 
 @pytest.mark.req("K-002")
 def test_another_operators_messages_are_never_found(shelf: Shelf) -> None:
-    stranger = Shelf(shelf.store, "operator-two")
+    stranger = Shelf(shelf.store, f"not-{shelf.operator_id}")
     mine = shelf.say(shelf.session(), "shared words")
     theirs = stranger.say(stranger.session(), "shared words")
     assert shelf.found("shared") == {mine.id}
@@ -124,11 +124,15 @@ def test_tools_and_their_arguments_are_found_and_long_output_is_cut(shelf: Shelf
 def test_a_terminals_text_is_found(shelf: Shelf) -> None:
     session = shelf.session()
     transcript = PtyTranscript(
-        id=new_id(), session_id=session, pty_id="pty-1", transcript="sha256:0", text="$ make lion"
+        id=new_id(),
+        session_id=session,
+        pty_id=f"pty-{session}",
+        transcript="sha256:0",
+        text="$ make lion",
     )
     shelf.store.write(lambda db: db.add(transcript))
     (item,) = shelf.search("lion").items
-    assert (item["id"], item["role"], item["session_id"]) == ("pty-1", "terminal", session)
+    assert (item["id"], item["role"], item["session_id"]) == (f"pty-{session}", "terminal", session)
     assert shelf.found("lion", roles=("operator",)) == set()
 
 

@@ -17,46 +17,42 @@ def execute(store: OpenStore, *statements: str) -> None:
     store.write(lambda db: [db.connection().execute(text(each)) for each in statements] and None)
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "DROP TABLE search_words",
-        "DROP TABLE search_words_data",
-        "DROP TABLE search_words_config",
-        "DELETE FROM search_words_data WHERE id > 10",
-        "DELETE FROM search_words_data",
-        "DROP TABLE search_transcripts",
-        "DROP TABLE search_state",
-        "UPDATE search_state SET value = 0 WHERE key = 'version'",
-    ],
+HARMS = (
+    "DROP TABLE search_words",
+    "DROP TABLE search_words_data",
+    "DROP TABLE search_words_config",
+    "DELETE FROM search_words_data WHERE id > 10",
+    "DELETE FROM search_words_data",
+    "DROP TABLE search_transcripts",
+    "DROP TABLE search_state",
+    "UPDATE search_state SET value = 0 WHERE key = 'version'",
 )
-def test_a_damaged_index_is_built_anew_by_the_next_search(
-    sqlite_store: OpenStore, harm: str
-) -> None:
+
+
+def test_a_damaged_index_is_built_anew_by_the_next_search(sqlite_store: OpenStore) -> None:
     shelf = Shelf(sqlite_store)
     session = shelf.session()
-    first = shelf.say(session, "needle one")
-    assert shelf.found("needle") == {first.id}
-    execute(sqlite_store, harm)
-    second = shelf.say(session, "needle two")
-    assert shelf.found("needle") == {first.id, second.id}
+    said = {shelf.say(session, "needle").id}
+    for harm in HARMS:
+        assert shelf.found("needle") == said
+        execute(sqlite_store, harm)
+        said.add(shelf.say(session, "needle").id)
+        assert shelf.found("needle") == said, harm
 
 
-@pytest.mark.parametrize(
-    "harm",
-    ["DROP TABLE search_documents", "DROP TABLE search_state", "DROP TABLE search_transcripts"],
-)
-def test_a_damaged_index_is_built_anew_on_postgres(postgres_store: OpenStore, harm: str) -> None:
-    shelf = Shelf(postgres_store)
+def test_a_damaged_index_is_built_anew_on_postgres(shared_postgres_store: OpenStore) -> None:
+    shelf = Shelf(shared_postgres_store)
     first = shelf.say(shelf.session(), "needle one")
-    assert shelf.found("needle") == {first.id}
-    execute(postgres_store, harm)
+    for name in ("search_documents", "search_state", "search_transcripts"):
+        assert shelf.found("needle") == {first.id}
+        execute(shared_postgres_store, f"DROP TABLE {name}")
     assert shelf.found("needle") == {first.id}
 
 
 def test_a_half_built_index_says_so(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexer, "BATCH_MESSAGES_MAX", 2)
     session = shelf.session()
+    catch_up(shelf.store)
+    monkeypatch.setattr(indexer, "BATCH_MESSAGES_MAX", 2)
     for number in range(7):
         shelf.say(session, f"needle {number}")
     monkeypatch.setattr(finder, "catch_up", lambda store: catch_up(store, budget_s=-1.0))
