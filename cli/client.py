@@ -55,13 +55,13 @@ class Holdfast:
         chosen = {key: value for key, value in (params or {}).items() if value is not None}
         try:
             answer = self.http.request(
-                method, f"/api/v1{path}", json=body, params=chosen, headers=headers
+                method, f"/api/v1{path}", json=body, params=chosen or None, headers=headers
             )
         except httpx2.TransportError as error:
             raise Unreachable(f"no answer from {self.url}: {error}") from error
         if answer.is_error:
             raise _refusal(answer)
-        if "json" in answer.headers.get("content-type", ""):
+        if answer.headers.get("content-type", "").startswith("application/json"):
             return answer.json() if answer.content else None
         return answer.text
 

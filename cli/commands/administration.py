@@ -25,8 +25,11 @@ def du(as_json: AsJson = False) -> None:
 
     with connect() as client:
         answer = client.get("/admin/storage")
-    rows = [(name, mib(size) if "count" not in name else str(size)) for name, size in _flat(answer)]
-    emit_table([answer], as_json=as_json, columns=("what", "size"), rows=rows)
+    if as_json:
+        emit(answer, as_json=True, text="")
+        return
+    rows = [(name, _amount(name, size)) for name, size in _flat(answer)]
+    emit_table([], as_json=False, columns=("what", "how much"), rows=rows)
 
 
 def doctor(
@@ -39,10 +42,9 @@ def doctor(
     with connect(timeout_s=SLOW_S) as client:
         path = "/admin/consistency"
         answer = client.request("POST", path, params={"mode": "deep" if deep else "quick"})
-    problems = answer.get("problems") or answer.get("findings") or []
-    lines = [json.dumps(problem, ensure_ascii=False) for problem in problems]
+    lines = [json.dumps(issue, ensure_ascii=False) for issue in answer["issues"]]
     emit(answer, as_json=as_json, text="\n".join(lines) if lines else "sound")
-    if problems or answer.get("ok") is False:
+    if answer["status"] != "ok":
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -52,7 +54,11 @@ def reindex(as_json: AsJson = False) -> None:
 
     with connect(timeout_s=SLOW_S) as client:
         answer = client.post("/admin/reindex")
-    emit(answer, as_json=as_json, text=json.dumps(answer))
+    emit(answer, as_json=as_json, text=f"{answer['state']}: {answer['behind']} messages to go")
+
+
+def _amount(name: str, size: float) -> str:
+    return mib(size) if "bytes" in name or ".files." in name else str(size)
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:

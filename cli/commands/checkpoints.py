@@ -109,18 +109,17 @@ def fork(
 
 
 def compare(session: SessionName, other: SessionName, as_json: AsJson = False) -> None:
-    """Compare two sessions, for example a fork with its source: common start, then each."""
+    """Compare two sessions, for example a fork with its source: where they part, then each."""
     from cli.connection import connect
     from cli.rendering import history_line
 
     with connect() as client:
-        left = client.messages(client.session(session)["id"])
-        right = client.messages(client.session(other)["id"])
-    common = _common_start(left, right)
-    lines = [f"  {common} messages in common"]
-    lines += [f"- {history_line(message)}" for message in left[common:]]
-    lines += [f"+ {history_line(message)}" for message in right[common:]]
-    answer = {"common": common, "left": left[common:], "right": right[common:]}
+        ids = client.session(session)["id"], client.session(other)["id"]
+        answer = client.get(f"/sessions/{ids[0]}/compare/{ids[1]}")
+    common = answer["common"]
+    lines = ["  nothing in common" if common is None else f"  alike up to {common['message_seq']}"]
+    lines += [f"- {history_line(message)}" for message in answer["a"]["messages"]]
+    lines += [f"+ {history_line(message)}" for message in answer["b"]["messages"]]
     emit(answer, as_json=as_json, text="\n".join(lines))
 
 
@@ -153,12 +152,3 @@ def _current(session: dict[str, Any], *, or_newest_of: Any = None) -> str:
     if current is None:
         raise ClientError("this session has no checkpoint to go to")
     return str(current)
-
-
-def _common_start(left: list[Any], right: list[Any]) -> int:
-    count = 0
-    for one, other in zip(left, right, strict=False):
-        if (one["role"], one["content"]) != (other["role"], other["content"]):
-            break
-        count += 1
-    return count

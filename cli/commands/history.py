@@ -49,17 +49,15 @@ def trace(
 
     with connect() as client:
         answer = client.get(f"/sessions/{client.session(session)['id']}/trace", event=event)
-    items = answer.get("items", answer) if isinstance(answer, dict) else answer
-    lines = [_line(one, as_json=False) for one in items] if isinstance(items, list) else []
-    emit(answer, as_json=as_json, text="\n".join(lines) or json.dumps(answer, indent=2))
+    lines = [f"{one['seq']:>6}  {one['summary']}" for one in answer["items"]]
+    emit(answer, as_json=as_json, text=clean("\n".join(lines)))
 
 
 def _line(event: dict[str, Any], *, as_json: bool) -> str:
     if as_json:
         return json.dumps(event, ensure_ascii=False)
-    kind = event.get("type") or event.get("kind")
-    data = event.get("data") or event.get("payload") or {}
-    return clean(f"{event.get('seq', '-'):>6}  {kind}  {json.dumps(data, ensure_ascii=False)}")
+    data = json.dumps(event["data"], ensure_ascii=False)
+    return clean(f"{event['seq']:>6}  {event['type']}  {data}")
 
 
 def _print(line: str) -> None:

@@ -100,7 +100,8 @@ def prune(
         body["source"] = source  # type: ignore[assignment]
     with connect(timeout_s=600.0) as client:
         answer = client.post("/sessions/prune", body)
-    emit(answer, as_json=as_json, text=json.dumps(answer))
+    word = "would go" if dry_run else "removed"
+    emit(answer, as_json=as_json, text=f"{answer['count']} sessions {word}")
 
 
 def usage(as_json: AsJson = False) -> None:
@@ -124,7 +125,7 @@ def _usage_row(one: dict[str, Any], key: str) -> tuple[str, ...]:
         str(one.get("sessions", one.get("count", "-"))),
         str(one.get("input_tokens", "-")),
         str(one.get("output_tokens", "-")),
-        dollars(one.get("estimated_cost_usd")),
+        dollars(one.get("actual_cost_usd") or one.get("estimated_cost_usd")),
     )
 
 

@@ -181,6 +181,53 @@ def test_status_is_ready_and_names_the_parts(holdfast: Run) -> None:
     assert all(status["running"].values())
 
 
+def test_a_session_is_forked_and_compared(holdfast: Run) -> None:
+    source = holdfast("new")[1].strip()
+    holdfast("send", source, "in common")
+    fork = holdfast("fork", source)[1].strip()
+    holdfast("send", fork, "only in the fork")
+    lines = holdfast("diff", source, fork)[1].splitlines()
+    assert lines[0].strip().startswith("alike")
+    assert "+ you: only in the fork" in lines
+
+
+def test_what_is_exported_can_be_imported_and_purged(holdfast: Run, tmp_path: Path) -> None:
+    session = holdfast("new", "--title", "Travels")[1].strip()
+    holdfast("send", session, "take me along")
+    assert "take me along" in holdfast("export", session, "--format", "md")[1]
+    file = tmp_path / "all.ndjson"
+    assert holdfast("export", "--output", str(file))[0] == 0
+    holdfast("end", session)
+    assert holdfast("purge", session, "--yes")[0] == 0
+    assert holdfast("show", session)[0] == 3
+    code, _, err = holdfast("import", str(file))
+    assert code == 0, err
+    assert "take me along" in holdfast("search", "along")[1]
+
+
+def test_an_issue_is_written_shown_and_bound(holdfast: Run) -> None:
+    session = holdfast("new")[1].strip()
+    issue = json.loads(holdfast("issue", "new", "Mend the roof", "--json")[1])
+    assert "Mend the roof" in holdfast("issue", "ls")[1]
+    assert "Mend the roof" in holdfast("issue", "show", issue["id"])[1]
+    bound = json.loads(holdfast("issue", "bind", session, issue["id"], "--json")[1])
+    assert bound["bound_issue"] == issue["id"]
+    assert holdfast("issue", "unbind", session)[0] == 0
+
+
+def test_a_running_session_is_paused_and_rolled_back(holdfast: Run, stub: OpenAIStub) -> None:
+    session = holdfast("new")[1].strip()
+    stub.play({"say": "slowly", "hang_s": 50})
+    assert holdfast("send", session, "begin", "--detach")[0] == 0
+    code, out, err = holdfast("checkpoint", session, "--reason", "let me think")
+    assert code == 0, err
+    assert "paused at" in out
+    assert "let me think" in holdfast("checkpoints", session)[1]
+    code, out, err = holdfast("rollback", session)
+    assert code == 0, err
+    assert "superseded" in out
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -191,6 +238,8 @@ def test_status_is_ready_and_names_the_parts(holdfast: Run) -> None:
         ("project", "ls"),
         ("project", "validate"),
         ("issue", "ls"),
+        ("reindex",),
+        ("prune", "--dry-run"),
     ],
     ids=" ".join,
 )
