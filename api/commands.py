@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +32,7 @@ _PASSING = {
     "NOT_FOUND",
     "ABORTED",
 }
+NO_ANSWER = "the session did not answer in time; the same request may be repeated"
 _LOST_IN_ROLL_OVER = "AcceptedUpdateCompletedWorkflow"
 
 
@@ -48,20 +50,25 @@ class WorkflowBroken(Exception):
 class Commands:
     """The way to the workflows; connects with its first command."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        self.answer_timeout_s = answer_timeout_s
         self._settings = settings
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
 
     async def send(self, session: SessionRow, name: str, command: Command) -> Answer:
         """Send `command` as the update `name` until it is answered: Refusal, or Unavailable."""
-        try:
-            async with asyncio.timeout(PATIENCE_S.get(name, ANSWER_TIMEOUT_S)):
-                return await self._until_answered(session, name, command)
-        except TimeoutError:
-            raise Unavailable(
-                "the session did not answer in time; the same request may be repeated"
-            ) from None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.answer_timeout_s
+        pause = RETRY_MIN_S
+        while True:
+            answer = await self._within(self._try(session, name, command), deadline)
+            if answer is not None:
+                return answer
+            if loop.time() + pause >= deadline:
+                raise Unavailable(NO_ANSWER)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, RETRY_MAX_S)
 
     async def client(self) -> Client:
         """The connection to Temporal, which may come and go."""
@@ -70,14 +77,20 @@ class Commands:
                 self._client = await _connect(self._settings)
             return self._client
 
-    async def _until_answered(self, session: SessionRow, name: str, command: Command) -> Answer:
-        pause = RETRY_MIN_S
-        while True:
-            answer = await self._try(session, name, command)
-            if answer is not None:
-                return answer
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, RETRY_MAX_S)
+    async def _within(
+        self, attempt: Coroutine[Any, Any, Answer | None], deadline: float
+    ) -> Answer | None:
+        """One attempt, or Unavailable. The client turns a cancellation into an error of its own,
+        so `asyncio.timeout` around it would never end."""
+        task = asyncio.create_task(attempt)
+        try:
+            left = deadline - asyncio.get_running_loop().time()
+            await asyncio.wait({task}, timeout=max(left, 0))
+            if not task.done():
+                raise Unavailable(NO_ANSWER)
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _try(self, session: SessionRow, name: str, command: Command) -> Answer | None:
         """One attempt; None when the same command may be sent again."""
@@ -102,6 +115,10 @@ class Commands:
                 return None
             raise refusal from error
         except WorkflowUpdateRPCTimeoutOrCancelledError:
+            # Also what the client makes of our own patience running out, which must be heard.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from None
             return None
         except RPCError as error:
             if error.status.name not in _PASSING:

@@ -93,7 +93,7 @@ class BlobFolder:
         return self.root / _key(blob_id.removeprefix("sha256:"))
 
     def _write(self, path: Path, raw: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._make_folder(path.parent)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "wb") as out:
@@ -101,6 +101,13 @@ class BlobFolder:
             out.flush()
             os.fsync(out.fileno())
         draft.rename(path)
+
+    def _make_folder(self, folder: Path) -> None:
+        # One by one: of several, mkdir gives the mode to the last alone.
+        if not folder.is_dir():
+            if folder != self.root:
+                self._make_folder(folder.parent)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def _load(self, path: Path, *, compressed: bool) -> bytes:
         raw = path.read_bytes()

@@ -118,7 +118,8 @@ def _read_exit(path: Path) -> Exit | None:
 
 def _write_durably(path: Path, value: Mapping[str, Any]) -> None:
     draft = path.with_suffix(".draft")
-    with draft.open("wb") as file:
+    private = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(private, "wb") as file:
         file.write(json.dumps(value).encode())
         file.flush()
         os.fsync(file.fileno())
