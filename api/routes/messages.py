@@ -26,12 +26,11 @@ from domain.ids import new_id
 from domain.lifecycle import State, allowed_actions
 from storage import inbox, messages, run_views, runs, session_views, sessions
 from storage.engine import Db
-from storage.message_views import message_json
+from storage.message_views import message_json, turn_json
 from storage.tables import SessionRow
 
 router = APIRouter(tags=["messages"])
 CONTENT_CHARS_MAX = 1024 * 1024
-_ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant"}
 
 
 class MessageBody(RequestBody):
@@ -96,7 +95,7 @@ async def list_messages(
         items = [message_json(message, causes) for message, causes in found]
         more = len(found) == limit and found[-1][0].seq < messages.last_seq(db, session.id)
         following = found[-1][0].id if more else None
-        shown_items = [_turn(item) for item in items] if conversation else items
+        shown_items = [turn_json(item) for item in items] if conversation else items
         return {"items": shown_items, "next_cursor": following}
 
     return await store.aread(page)
@@ -182,7 +181,3 @@ def _seq(db: Db, session_id: str, message_id: str | None) -> int:
     if seq is None:
         raise ValidationFailed("since is no message of this session")
     return seq
-
-
-def _turn(item: dict[str, Any]) -> dict[str, Any]:
-    return {**item, "role": _ROLES.get(item["role"], item["role"])}
