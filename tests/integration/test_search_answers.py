@@ -171,6 +171,7 @@ def test_beyond_the_ranked_many_the_newest_come_first_and_the_answer_says_so(
     assert shelf.search("absent").ranked
 
 
+@pytest.mark.req("H-011")
 def test_a_search_sees_every_committed_message_at_once(shelf: Shelf) -> None:
     session = shelf.session()
     for number in range(12):
@@ -180,6 +181,7 @@ def test_a_search_sees_every_committed_message_at_once(shelf: Shelf) -> None:
     assert index_progress(shelf.store).behind == 0
 
 
+@pytest.mark.req("H-011")
 def test_a_completed_message_can_be_filed_anew(shelf: Shelf) -> None:
     message = shelf.say(shelf.session(), "half")
     assert shelf.found("half") == {message.id}
@@ -198,6 +200,7 @@ def test_a_completed_message_can_be_filed_anew(shelf: Shelf) -> None:
     assert shelf.found("whole") == {message.id}
 
 
+@pytest.mark.req("H-011")
 def test_forgotten_sessions_leave_the_index(shelf: Shelf) -> None:
     session, other = shelf.session(), shelf.session()
     shelf.say(session, "secret word")

@@ -29,6 +29,7 @@ HARMS = (
 )
 
 
+@pytest.mark.req("H-013")
 def test_a_damaged_index_is_built_anew_by_the_next_search(sqlite_store: OpenStore) -> None:
     shelf = Shelf(sqlite_store)
     session = shelf.session()
