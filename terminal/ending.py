@@ -51,6 +51,9 @@ class Ending:
             self._reason = reason
             self._kill_at = time.monotonic() + grace_s
             self._killing = asyncio.create_task(self._kill(grace_s))
+        elif grace_s <= 0 and not self.leader_gone:
+            # It had time to tidy up and took all memory instead.
+            self._kill_tree()
         await asyncio.shield(self._killing)
 
     async def _kill(self, grace_s: float) -> None:

@@ -1,5 +1,6 @@
 """Whole process trees: suspended, resumed and ended, also those who would rather not."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -155,3 +156,14 @@ async def _has_output(client: TerminalClient, key: str) -> bool:
 
 async def _shows(client: TerminalClient, key: str, text: str, *, times: int = 1) -> bool:
     return (await client.snapshot_text(key)).count(text) == times
+
+
+async def test_a_second_kill_may_be_less_patient(host: TestHost, client: TerminalClient) -> None:
+    command = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+    await client.spawn(host.request("patience", command))
+    await eventually(lambda: _has_output(client, "patience"))
+    patient = asyncio.ensure_future(client.kill("patience", grace_s=60))
+    await client.host()
+    await client.kill("patience", grace_s=0)
+    assert await patient == ("patience",)
+    assert (await client.wait("patience")).signal == signal.SIGKILL
