@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ _MODULES = {
     "anthropic": "pydantic_ai.models.anthropic",
     "google": "pydantic_ai.models.google",
 }
+_imported: set[str] = set()
 
 __all__ = ["OnText", "close_clients", "complete", "resolve", "warm_up"]
 
@@ -41,7 +43,9 @@ async def complete(
     if route.driver == "scripted":
         answer = await scripted.answer(route, valid, tools, on_text=on_text)
     else:
-        # Imported by the first real call only: it takes over a second.
+        # The import may take seconds, and a loop that waits for it cannot heartbeat.
+        if route.driver not in _imported:
+            await asyncio.to_thread(warm_up, [route.driver])
         from agent import pydantic_bridge  # noqa: PLC0415
 
         answer = await pydantic_bridge.stream(
@@ -61,8 +65,10 @@ def warm_up(drivers: Iterable[str]) -> None:
     """Import what the first call would import; a worker does so in a thread while it starts."""
     real = {driver for driver in drivers if driver != "scripted"}
     modules = [module for driver, module in _MODULES.items() if driver in real]
-    for module in ["agent.pydantic_bridge", *modules] if real else []:
+    prices = "genai_prices.data_snapshot"
+    for module in ["agent.pydantic_bridge", prices, *modules] if real else []:
         import_module(module)
+    _imported.update(real)
 
 
 async def close_clients() -> None:
