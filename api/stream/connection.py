@@ -14,6 +14,7 @@ from api.stream.frames import BadFrame, Hello, read_binary_stdin, read_frame, re
 from api.stream.protocol import TIMEOUT_REASON
 from api.stream.ptys import PtyBridge
 from api.stream.tail import Gap, Sent, Tail, frame_text
+from domain.errors import Refusal
 from domain.lifecycle import OVER, State
 from storage import sessions
 from storage.tables import Operator
@@ -21,7 +22,8 @@ from storage.tables import Operator
 HELLO_S = 10.0
 SEND_S = 15.0
 BAD_FRAMES_MAX = 100
-GAP_CODE, BAD_CODE, HELLO_CODE, NORMAL_CODE = 4409, 4400, 4408, 1000
+FAREWELL_S = 1.0
+GAP_CODE, BAD_CODE, HELLO_CODE, NORMAL_CODE, AGAIN_CODE = 4409, 4400, 4408, 1000, 1013
 CLEAN_CODES = frozenset({1000, 1001, 1005})
 
 
@@ -72,7 +74,10 @@ class Connection:
                 return await self._talk(tail)
         except Closed as closed:
             return closed.reason
-        except WebSocketDisconnect:
+        except (WebSocketDisconnect, TooSlow):
+            return "error"
+        except Refusal as refusal:
+            await self._close(AGAIN_CODE, refusal.code)
             return "error"
 
     async def send_text(self, text: str) -> None:
@@ -118,8 +123,10 @@ class Connection:
         listen = asyncio.create_task(self._listen())
         try:
             await asyncio.wait({pump, listen}, return_when=asyncio.FIRST_COMPLETED)
-            done = listen if listen.done() else pump
-            return await done
+            if not listen.done() and isinstance(pump.exception(), WebSocketDisconnect):
+                # The pump fell over a client that left; the other side knows how it left.
+                await asyncio.wait({listen}, timeout=FAREWELL_S)
+            return await (listen if listen.done() else pump)
         finally:
             for task in (pump, listen):
                 task.cancel()
