@@ -162,6 +162,10 @@ class SessionCore(Host):
         run = self.run
         assert run is not None, "only an active run is driven"
         self.describe()
+        self.gate = Gate(
+            lambda: self.state is State.RUNNING,
+            lambda: self.run is not run or self._stopped(run),
+        )
         loop = AgentLoop(
             session_id=self.id,
             progress=run,

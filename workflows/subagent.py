@@ -44,7 +44,8 @@ class SubagentWorkflow(Host):
         self.start = start
         self.begun = start.begun
         self.children = Children(start.session_id, start.gate)
-        self.gate = Gate(lambda: self.children.gate.is_open)
+        self.gate = Gate(lambda: self.children.gate.is_open, self._is_stopped)
+        self._killed = False
         self.walltime_left_s = start.walltime_left_s
         self._acknowledged: set[str] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -119,6 +120,7 @@ class SubagentWorkflow(Host):
             return await task
         finally:
             if not task.done():
+                self._killed = True
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
@@ -204,6 +206,9 @@ class SubagentWorkflow(Host):
         """See a subagent of our own through; whatever becomes of it, we go on."""
         assert self.begun is not None, "begun before it works"
         await self.children.call(self.start.run_id, call, parent_path=self.begun.agent_path)
+
+    def _is_stopped(self) -> bool:
+        return self._killed or workflow.cancellation_reason() is not None
 
     def _describe(self) -> None:
         path = self.begun.agent_path if self.begun is not None else self.start.name
