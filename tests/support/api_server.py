@@ -29,14 +29,15 @@ CONFIG = '[providers.stub]\ndriver = "scripted"\n[aliases]\ndefault = "stub:one"
 class ApiServer:
     """A running API; `double` plays the workflows."""
 
-    def __init__(self, store: OpenStore, home: Path, *, bind_host: str = "127.0.0.1") -> None:
+    def __init__(self, store: OpenStore, home: Path, *, ping_s: float | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(CONFIG)
         self.store = store
+        self.ping_s = ping_s
         self.port = ports.free_port()
         self.settings = Settings(
             home=home,
-            bind=f"{bind_host}:{self.port}",
+            bind=f"127.0.0.1:{self.port}",
             database_url=store.url,
             temporal_address="127.0.0.1:1",
         )
@@ -67,7 +68,10 @@ class ApiServer:
         async def serve() -> None:
             self.services = make_services(self.settings, self.store)
             self.services.commands = self.double  # type: ignore[assignment]
-            self._server = server(self.services)
+            made = server(self.services)
+            if self.ping_s is not None:
+                made.config.ws_ping_interval = made.config.ws_ping_timeout = self.ping_s
+            self._server = made
             await self._server.serve()
 
         asyncio.run(serve())
