@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,19 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from hypothesis import settings
 
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.postgres import PostgresCluster, PostgresMissing
 from tests.support.product import Product
+
+# The same examples at every run of `make test`; new and many of them in `make torture`.
+FUZZ_EXAMPLES = os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "")
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.register_profile(
+    "long", max_examples=int(FUZZ_EXAMPLES or 100), deadline=None, database=None, print_blob=True
+)
+settings.load_profile("long" if FUZZ_EXAMPLES else "fixed")
 
 CONFIG = """
 [providers.stub]
@@ -44,11 +54,12 @@ def stub_server() -> Iterator[OpenAIStub]:
 
 
 @pytest.fixture
-def stub(stub_server: OpenAIStub) -> OpenAIStub:
-    """The stub without the requests and the answers of earlier tests."""
+def stub(stub_server: OpenAIStub) -> Iterator[OpenAIStub]:
+    """The stub without the requests of earlier tests; answers nobody asked for go with the test."""
     stub_server.requests.clear()
     stub_server._queue.clear()
-    return stub_server
+    yield stub_server
+    stub_server._queue.clear()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.support.api_server import ApiServer, Caller
 
 SECRET = "wordsecret"
-EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "2"))
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "1"))
 
 
 @pytest.fixture
