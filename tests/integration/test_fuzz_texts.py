@@ -20,8 +20,11 @@ from tests.support.library import Shelf
 
 EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "60"))
 KEYS = st.sampled_from(
-    "version project primary limits model tools cage subagents compaction upper on_crash".split()
-    + "running_sessions system_prompt max_steps memory_mb * x on << {}".split(" ")
+    [
+        *("version", "project", "primary", "limits", "model", "tools", "cage", "subagents"),
+        *("compaction", "upper", "on_crash", "running_sessions", "system_prompt", "max_steps"),
+        *("memory_mb", "*", "x", "on", "<<", "{}", ""),
+    ]
 )
 SCALARS = (
     st.none()
