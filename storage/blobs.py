@@ -36,7 +36,7 @@ class BlobFolder:
         compressed = len(data) >= COMPRESS_FROM_BYTES
         key = _key(digest)
         path = self.root / key
-        if not path.exists():
+        if not _touched(path):
             self._write(path, zstandard.compress(data) if compressed else data)
             if self._load(path, compressed=compressed) != data:
                 raise BlobMissing(f"blob {digest} did not survive its write")
@@ -128,6 +128,15 @@ def row(db: Db, blob_id: str) -> Blob | None:
     """The committed fact about a blob."""
     found = db.connection().execute(select(Blob.__table__).where(Blob.id == blob_id)).first()  # type: ignore[attr-defined, arg-type]
     return None if found is None else Blob(**found._mapping)
+
+
+def _touched(path: Path) -> bool:
+    """Whether the file is there; it is young again, so that nobody takes it for an orphan."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _key(digest: str) -> str:

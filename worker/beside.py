@@ -10,6 +10,7 @@ from temporalio.client import Client
 
 from settings.environment import Settings
 from storage.opening import OpenStore
+from storage.orphans import collect_forever
 from storage.search.indexer import keep_indexed
 from worker import chats, recovery, upkeep, watching
 from worker.parts import Parts
@@ -25,6 +26,7 @@ def start(
     loops: dict[str, Callable[[], Awaitable[None]]] = {
         "indexing": lambda: keep_indexed(store),
         "chats": lambda: chats.drain_forever(client, settings, store),
+        "orphans": lambda: collect_forever(store),
         "watching": lambda: watching.watch_forever(store, parts.config),
         "upkeep": lambda: upkeep.keep(store, parts.terminals, parts.config),
         "recovery": lambda: recovery.restart_lost(client, settings, store),
