@@ -181,6 +181,13 @@ def test_status_is_ready_and_names_the_parts(holdfast: Run) -> None:
     assert all(status["running"].values())
 
 
+def test_the_doctors_exit_code_is_the_stores_health(holdfast: Run) -> None:
+    code, out, err = holdfast("doctor", "--json")
+    answer = json.loads(out or err)
+    assert answer["mode"] == "quick"
+    assert code == (0 if answer["status"] == "ok" else 1)
+
+
 def test_a_session_is_forked_and_compared(holdfast: Run) -> None:
     source = holdfast("new")[1].strip()
     holdfast("send", source, "in common")
@@ -233,7 +240,6 @@ def test_a_running_session_is_paused_and_rolled_back(holdfast: Run, stub: OpenAI
     [
         ("usage",),
         ("du",),
-        ("doctor",),
         ("watch", "--once"),
         ("project", "ls"),
         ("project", "validate"),

@@ -85,7 +85,7 @@ def test_a_new_supervisor_takes_over_from_a_killed_one(
     before = product.pids()
     product.kill("supervisor")
     wait_for(lambda: process.birth(before["supervisor"]) is None, "the supervisor to be gone")
-    assert product.is_ready(), "the parts go on without their supervisor"
+    product.wait_until_ready()  # the parts go on without their supervisor
     product.start()
     after = product.pids()
     assert after["terminal"] == before["terminal"], "terminals outlive the supervisor"
@@ -100,7 +100,7 @@ def test_a_second_up_in_the_same_home_is_refused(product: Product) -> None:
     assert code == 1
     assert f"supervisor pid {product.pids()['supervisor']}" in words
     assert "ready" not in words
-    assert product.is_ready()
+    product.wait_until_ready()
 
 
 def test_a_clean_stop_leaves_nothing_but_the_terminal_host(product: Product) -> None:
