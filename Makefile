@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+# For `make torture`: the seeds of its self-tests, five minutes each, and the examples per fuzzer.
+SEEDS ?= 1 2 3 4
+EXAMPLES ?= 300
 
 .PHONY: up token install system-packages test check bench torture fmt lock docs clean
 
@@ -34,6 +37,7 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy --no-error-summary .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m scripts.audit
 
 fmt: install
 	$(BIN)/ruff format .
@@ -44,6 +48,8 @@ bench: install system-packages
 
 torture: install system-packages
 	$(BIN)/python -m pytest -m slow -q --timeout 900 tests
+	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 1800 -k "fuzz or strangers" tests
+	for seed in $(SEEDS); do $(BIN)/holdfast selftest --minutes 5 --seed $$seed || exit 1; done
 
 docs: install
 	$(BIN)/python -m scripts.lifecycle_page
