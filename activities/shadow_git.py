@@ -8,6 +8,7 @@ import hashlib
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -58,6 +59,13 @@ class ShadowGit:
         self.folder = root / hashlib.sha256(os.fsencode(work_tree)).hexdigest()[:24]
         self._hidden = hidden
 
+    @classmethod
+    def at(cls, folder: Path) -> ShadowGit:
+        """The git folder itself, for work that needs no files."""
+        git = cls(folder.parent, folder)
+        git.folder = folder
+        return git
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder against other sessions in the same working directory."""
@@ -76,6 +84,7 @@ class ShadowGit:
         stdin: bytes = b"",
         index: str = "index",
         accepted: Sequence[int] = (0,),
+        timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> bytes:
         """One git command; its output, or GitTrouble with what it said."""
         try:
@@ -85,11 +94,11 @@ class ShadowGit:
                 capture_output=True,
                 env=self._environment(index),
                 cwd=self.work_tree,
-                timeout=COMMAND_TIMEOUT_S,
+                timeout=timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise GitTrouble(f"git {arguments[0]} took longer than a minute") from error
+            raise GitTrouble(f"git {arguments[0]} took longer than {timeout_s:.0f} s") from error
         except OSError as error:
             raise GitTrouble(f"git could not be started: {error.strerror}") from error
         if done.returncode not in accepted:
@@ -119,6 +128,20 @@ class ShadowGit:
             deadline.cancel()
             process.kill()
             process.wait()
+
+    def mark_recent(self, name: str) -> None:
+        """Remember that this snapshot was asked for just now."""
+        (self.folder / "recent").mkdir(exist_ok=True, mode=0o700)
+        (self.folder / "recent" / name).touch()
+
+    def recent(self, age_s: float) -> set[str]:
+        """The snapshots that were asked for that lately; older marks are removed."""
+        oldest = time.time() - age_s
+        marks = list((self.folder / "recent").glob("*"))
+        for mark in marks:
+            if mark.stat().st_mtime < oldest:
+                mark.unlink()
+        return {mark.name for mark in marks if mark.exists()}
 
     def _prepare(self) -> None:
         """The few files that make a folder a repository; written again, so nobody can bend them."""

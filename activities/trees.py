@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import structlog
 
 from activities.shadow_git import GitTrouble, ShadowGit, TooMany, joined
 from activities.tree_restore import Restoration, Restore
@@ -20,6 +22,9 @@ from activities.tree_restore import Restoration, Restore
 FILES_MAX = 20_000
 FILE_BYTES_MAX = 16 * 1024 * 1024
 TOTAL_BYTES_MAX = 512 * 1024 * 1024
+SWEEP_TIMEOUT_S = 600.0
+GRACE_S = 24 * 60 * 60.0
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,21 @@ class Trees:
         except (GitTrouble, OSError) as error:
             return Restoration(not_undone=[f"the files could not be restored: {error}"])
 
+    def sweep(self, kept: Collection[str]) -> int:
+        """Forget the snapshots that are not in `kept`, and what only they held; how many.
+
+        Those of the last day stay: what was just saved may not be named anywhere yet.
+        """
+        forgotten = 0
+        for folder in sorted(self._root.glob("*")):
+            git = ShadowGit.at(folder)
+            try:
+                with git.locked():
+                    forgotten += _forget(git, kept)
+            except (GitTrouble, TooMany, OSError) as error:
+                log.warning("snapshots.not_swept", folder=folder.name, error=str(error)[:200])
+        return forgotten
+
     def _git(self, folder: Path) -> ShadowGit:
         return ShadowGit(self._root, folder.resolve(), hidden=self._hidden)
 
@@ -98,6 +118,7 @@ class Trees:
         message = json.dumps({"skipped": skipped}).encode()
         commit = git.run("commit-tree", tree, stdin=message).decode().strip()
         git.run("update-ref", f"refs/snapshots/{commit}", commit)
+        git.mark_recent(commit)
         note = f"not saved, too large or not plain files: {len(skipped)}" if skipped else ""
         return Taken(commit, note, tuple(skipped))
 
@@ -136,6 +157,19 @@ class Trees:
         assert after.tree is not None, "a failed save raises"
         work.check(after.tree)
         return work.answer()
+
+
+def _forget(git: ShadowGit, kept: Collection[str]) -> int:
+    refs = git.run("for-each-ref", "--format=%(refname)", "refs/snapshots").decode().split()
+    recent = git.recent(GRACE_S)
+    names = {ref: ref.rpartition("/")[2] for ref in refs}
+    gone = [ref for ref, name in names.items() if name not in kept and name not in recent]
+    if gone:
+        deletions = "".join(f"delete {ref}\n" for ref in gone)
+        git.run("update-ref", "--stdin", stdin=deletions.encode())
+        # Under our lock nothing is being saved, so nothing young needs a grace.
+        git.run("gc", "--quiet", "--prune=now", timeout_s=SWEEP_TIMEOUT_S)
+    return len(gone)
 
 
 def _stat(base: str, path: str, folders: dict[str, bool]) -> os.stat_result | None:

@@ -17,13 +17,13 @@ from storage.checkpoint_snapshots import snapshot
 from storage.engine import Db
 from storage.lineage_levels import levels
 from storage.rows import insert_once, table
-from storage.tables import Message, SessionRow
+from storage.tables import Message, Run, SessionRow
 from storage.tables_history import Checkpoint
 
 ACTIVE_MAX = 50
 REASON_CHARS_MAX = 4000
 NOTICE_KIND = "prompt_notice"
-_checkpoints, _messages = table(Checkpoint), table(Message)
+_checkpoints, _messages, _runs = table(Checkpoint), table(Message), table(Run)
 
 
 def create(
@@ -195,6 +195,16 @@ def mark_resumed(db: Db, point: Checkpoint, *, command_id: str, prompts_edited: 
 def set_tree(db: Db, checkpoint_id: str, tree: str | None, note: str) -> None:
     """Note the files as they were, or why they were not saved."""
     _set(db, checkpoint_id, tree=tree, tree_note=note)
+
+
+def trees_in_use(db: Db, *, runs_since: int) -> set[str]:
+    """Snapshots that a checkpoint can bring back, and those of runs since a time."""
+    mine = [
+        select(_checkpoints.c.tree),
+        select(_checkpoints.c.undo_tree),
+        select(_runs.c.tree_before).where(_runs.c.created_at >= runs_since),
+    ]
+    return {tree for rows in mine for tree in db.connection().execute(rows).scalars() if tree}
 
 
 def supersede_after(db: Db, point: Checkpoint) -> int:

@@ -17,6 +17,7 @@ from activities.shell import Shell
 from activities.subagents import SubagentActivities
 from activities.terminals import Terminals
 from activities.tool_calls import ToolActivities, ToolRequest
+from activities.trees import Trees
 from agent.tools.outcome import ToolOutcome
 from settings.config import Config
 from settings.environment import Settings
@@ -34,6 +35,7 @@ class Parts:
     store: OpenStore
     terminals: Terminals
     config: Callable[[], Config]
+    trees: Trees
     activities: list[Callable[..., Any]]
 
 
@@ -58,7 +60,8 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         CompactionActivities(store, config),
         SubagentActivities(store),
     ]
-    return Parts(store, terminals, config, [step for family in families for step in _steps(family)])
+    steps = [step for family in families for step in _steps(family)]
+    return Parts(store, terminals, config, pausing.trees, steps)
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:

@@ -179,6 +179,7 @@ class SessionCore(Host):
             self.rolling = True
         elif ending is Ending.REVIEW:
             await self.reload()
+            self.later(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
         else:
             await self._end_run(run, failure)
 

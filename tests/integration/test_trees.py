@@ -180,6 +180,24 @@ def test_an_unknown_snapshot_changes_nothing(work: Path, trees: Trees) -> None:
     assert contents(work) == {"file": ("plain", b"x")}
 
 
+def test_what_nothing_can_bring_back_is_swept(
+    work: Path, trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "file").write_text("kept")
+    kept = trees.snapshot(work)
+    (work / "file").write_text("forgotten")
+    forgotten = trees.snapshot(work)
+    (work / "file").write_text("now")
+    assert kept is not None
+    assert forgotten is not None
+    assert trees.sweep([]) == 0, "what was just saved may not be named yet"
+    monkeypatch.setattr("activities.trees.GRACE_S", -1.0)
+    assert trees.sweep([kept]) == 1
+    assert trees.restore(work, forgotten).restored == []
+    assert trees.restore(work, kept).restored == ["file"]
+    assert (work / "file").read_text() == "kept"
+
+
 def git(folder: Path, *arguments: str) -> str:
     environment = {
         "PATH": os.environ["PATH"],
