@@ -33,7 +33,9 @@ def insert_all_once(db: Db, model: type[SQLModel], rows: Sequence[Mapping[str, A
     postgres = db.get_bind().dialect.name == "postgresql"
     insert = postgres_insert if postgres else sqlite_insert
     statement = insert(table(model)).values([dict(row) for row in rows]).on_conflict_do_nothing()
-    return cast("CursorResult[Any]", db.connection().execute(statement)).rowcount
+    # Without the option psycopg's count of an INSERT is lost, and every row looks like a repeat.
+    counted = statement.execution_options(preserve_rowcount=True)
+    return cast("CursorResult[Any]", db.connection().execute(counted)).rowcount
 
 
 def step_counter(db: Db, model: type[SQLModel], key: Any, column: str, by: int = 1) -> int:
