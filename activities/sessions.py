@@ -44,7 +44,7 @@ from storage import (
 )
 from storage.engine import Db
 from storage.opening import OpenStore
-from storage.tables import Run, SessionRow
+from storage.tables import SessionRow
 from storage.titles import auto_title
 
 CRASHED = "daemon_crash_during_run"
@@ -97,7 +97,7 @@ class SessionActivities:
     @answering
     async def end_session(self, step: EndStep) -> bool:
         """End the session for good; a repeat finds it ended."""
-        return await self.store.awrite(lambda db: _end(db, step))
+        return await self.store.awrite(lambda db: _end(db, self.store, step))
 
     @activity.defn(name="fail_session")
     @answering
@@ -267,20 +267,20 @@ def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
     return Finished(state=session.state, run_state="running", title=session.title or "")
 
 
-def _close_active_run(db: Db, session: SessionRow, user_id: str, why: str) -> Run | None:
+def _close_active_run(db: Db, session: SessionRow, user_id: str, why: str) -> bool:
     if session.active_run is None:
-        return None
+        return False
     tool_calls.abandon(db, session.active_run, "interrupted; unknown whether it took effect")
     invocations.kill_open(db, session.active_run)
-    runs.close(db, session.active_run, state="cancelled", finish_reason=why, user_id=user_id)
-    return runs.find(db, session.active_run)
+    return runs.close(db, session.active_run, state="cancelled", finish_reason=why, user_id=user_id)
 
 
-def _end(db: Db, step: EndStep) -> bool:
+def _end(db: Db, store: OpenStore, step: EndStep) -> bool:
     session = sessions.lock(db, step.session_id)
     if session.state == State.ENDED:
         return False
-    _close_active_run(db, session, step.user_id, "session_ended")
+    if _close_active_run(db, session, step.user_id, "session_ended"):
+        heads.create(db, store.blobs, session.id, run_id=session.active_run)
     at = now_ms()
     ended = SessionEnded(
         session_id=session.id,
