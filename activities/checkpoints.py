@@ -124,14 +124,14 @@ class CheckpointActivities:
     async def suspend_processes(self, step: ProcessesStep) -> bool:
         """Stop what the run has running; whether every process was seen stopped."""
         async with beating():
-            return await self._if_still(step, State.PAUSED, suspend=True)
+            return await self._act(step, suspend=True)
 
     @activity.defn(name="resume_processes")
     @answering
     async def resume_processes(self, step: ProcessesStep) -> bool:
         """Let what was stopped go on."""
         async with beating():
-            return await self._if_still(step, State.RUNNING, suspend=False)
+            return await self._act(step, suspend=False)
 
     @activity.defn(name="kill_processes")
     @answering
@@ -161,10 +161,10 @@ class CheckpointActivities:
         """Save the working directory before the run's first tool that may change it."""
         await self.snapshot_tree(TreeStep(session_id=session_id, run_id=run_id))
 
-    async def _if_still(self, step: ProcessesStep, state: State, *, suspend: bool) -> bool:
-        """Act on the processes, unless the session has moved on since it was asked for."""
+    async def _act(self, step: ProcessesStep, *, suspend: bool) -> bool:
+        """Stop or continue processes, unless the session has moved on since it was asked for."""
         session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
-        if session.state != state:
+        if (session.state == State.PAUSED) is not suspend:
             return False
         client = await self._terminal()
         act = client.suspend if suspend else client.resume

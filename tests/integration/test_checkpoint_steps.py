@@ -130,9 +130,12 @@ async def test_processes_are_stopped_only_while_the_session_is_paused(bench: Ben
     assert not await bench.do(bench.steps.resume_processes, processes)
     bench.desk.resume(bench.session_id)
     assert await bench.do(bench.steps.resume_processes, processes)
+    # With nothing left to do a session is idle, and what its run left behind goes on.
+    bench.desk.finish(run_id)
+    assert await bench.do(bench.steps.resume_processes, ProcessesStep(session_id=bench.session_id))
     await bench.do(bench.steps.kill_processes, ProcessesStep(session_id=bench.session_id))
     names = [name for name, _ in bench.terminal.asked]
-    assert names == ["suspend", "resume", "kill"]
+    assert names == ["suspend", "resume", "resume", "kill"]
 
 
 @pytest.mark.req("K-066")
