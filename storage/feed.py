@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ ANY = "*"
 POLL_S = 0.010
 RECONNECT_S = 0.2
 LISTENERS_MAX = 10_000
+_UNKNOWN: Mapping[str, tuple[int, int]] = {}
 _SEQS = "SELECT id, event_seq, frame_seq FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
 
 
@@ -39,6 +40,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._bell = asyncio.Event()
         self.key = key
+        # How far the session's events and frames are, where the watcher knows.
+        self.seqs: tuple[int, int] | None = None
 
     def __enter__(self) -> Listener:
         self._feed.add(self)
@@ -123,11 +126,12 @@ class Feed:
         with self._changed:
             return [key for key in self._listeners if key != ANY]
 
-    def ring(self, keys: Iterable[str]) -> None:
+    def ring(self, keys: Iterable[str], seqs: Mapping[str, tuple[int, int]] = _UNKNOWN) -> None:
         """Ring the bells of these sessions and of those who listen to any."""
         with self._changed:
             for key in (*keys, ANY):
                 for listener in self._listeners.get(key, ()):
+                    listener.seqs = seqs.get(key)
                     listener.ring()
 
     def pause(self, seconds: float) -> bool:
@@ -183,7 +187,7 @@ def _watch_sqlite(feed: Feed) -> None:
                 continue
             seen_version = version
             now = _seqs(raw, keys)
-            feed.ring([key for key in keys if seen.get(key) != now.get(key)])
+            feed.ring([key for key in keys if seen.get(key) != now.get(key)], now)
             seen = {key: now.get(key, (0, 0)) for key in keys}
 
 

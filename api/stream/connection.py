@@ -21,6 +21,7 @@ from storage.tables import Operator
 
 HELLO_S = 10.0
 SEND_S = 15.0
+FRAMES_AT_ONCE = 16
 BAD_FRAMES_MAX = 100
 FAREWELL_S = 1.0
 GAP_CODE, BAD_CODE, HELLO_CODE, NORMAL_CODE, AGAIN_CODE = 4409, 4400, 4408, 1000, 1013
@@ -154,8 +155,7 @@ class Connection:
                 # before it, so nobody stops reading at `run.completed` and misses the end.
                 happened = await tail.read("events", self._seqs["events"])
                 said = await self._send_output(tail)
-                for frame in happened:
-                    await self._send_frame("events", frame)
+                await self._send_frames("events", happened)
                 if happened or said:
                     continue
                 if self._over and await self._is_over():
@@ -169,17 +169,19 @@ class Connection:
     async def _send_output(self, tail: Tail) -> int:
         count = 0
         while frames := await tail.read("output", self._seqs["output"]):
-            for frame in frames:
-                await self._send_frame("output", frame)
+            await self._send_frames("output", frames)
             count += len(frames)
         return count
 
-    async def _send_frame(self, channel: str, frame: Sent) -> None:
-        await self.send_text(frame.text)
-        self._seqs[channel] = frame.seq
-        self._over = self._over or frame.over
-        if frame.pty_id is not None:
-            await self._ptys.watch(frame.pty_id)
+    async def _send_frames(self, channel: str, frames: list[Sent]) -> None:
+        for start in range(0, len(frames), FRAMES_AT_ONCE):
+            some = frames[start : start + FRAMES_AT_ONCE]
+            await self._send(*({"type": "websocket.send", "text": frame.text} for frame in some))
+            self._seqs[channel] = some[-1].seq
+            self._over = self._over or any(frame.over for frame in some)
+            for frame in some:
+                if frame.pty_id is not None:
+                    await self._ptys.watch(frame.pty_id)
 
     async def _is_over(self) -> bool:
         """Now, not when the event was written: a session may have been reopened."""
@@ -187,11 +189,12 @@ class Connection:
         self._over = row is None or State(row.state) in OVER
         return self._over
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, *messages: dict[str, Any]) -> None:
         async with self._sending:
             try:
                 async with asyncio.timeout(SEND_S):
-                    await self._websocket.send(message)
+                    for message in messages:
+                        await self._websocket.send(message)
             except TimeoutError:
                 raise TooSlow from None
             except (RuntimeError, OSError) as error:

@@ -77,9 +77,10 @@ class Tail:
     async def _listen(self, feed: Feed, session_id: str) -> None:
         with feed.listen(session_id) as listener:
             while True:
-                await listener.wait(LOOK_AGAIN_S)
-                for kept in self._channels.values():
-                    kept.stale = True
+                rang = await listener.wait(LOOK_AGAIN_S)
+                seqs = listener.seqs if rang else None
+                self._channels["events"].hear(None if seqs is None else seqs[0])
+                self._channels["output"].hear(None if seqs is None else seqs[1])
                 async with self._bell:
                     self._rung += 1
                     self._bell.notify_all()
@@ -91,36 +92,51 @@ class _Kept:
     def __init__(
         self, store: OpenStore, session_id: str, load: Callable[[Db, str, int], list[Sent]]
     ) -> None:
-        self.stale = True
         self._store = store
         self._session_id = session_id
         self._load = load
         self._frames: deque[Sent] = deque()
         self._bytes = 0
+        self._end = 0  # everything up to here was read, and there was no more
+        self._stale = True
         self._reading = asyncio.Lock()
+
+    def hear(self, seq: int | None) -> None:
+        """There may be frames up to `seq`; None when nobody knows."""
+        self._stale = self._stale or seq is None or seq > self._end
 
     async def after(self, seq: int) -> list[Sent]:
         async with self._reading:
             if self._frames and self._frames[0].seq - 1 <= seq < self._frames[-1].seq:
                 return self._slice(seq)
-            at_end = bool(self._frames) and seq == self._frames[-1].seq
-            if at_end and not self.stale:
+            if seq >= self._end and not self._stale:
                 return []
-            self.stale = False if at_end or not self._frames else self.stale
-            found = await self._store.aread(lambda db: self._load(db, self._session_id, seq))
+            follows = not self._frames or seq == self._frames[-1].seq
+            found = await self._read(seq, follows=follows)
             if found and found[0].seq != seq + 1:
+                self._stale = True
                 raise Gap
-            if at_end or not self._frames:
-                self._keep(found)
+            if follows:
+                self._keep(found, seq)
             return found
+
+    async def _read(self, seq: int, *, follows: bool) -> list[Sent]:
+        # News that comes while we read must be read again, so the mark goes away before.
+        if follows:
+            self._stale = False
+        try:
+            return await self._store.aread(lambda db: self._load(db, self._session_id, seq))
+        except BaseException:
+            self._stale = True
+            raise
 
     def _slice(self, seq: int) -> list[Sent]:
         skip = seq - self._frames[0].seq + 1
         return [self._frames[at] for at in range(skip, min(skip + BATCH, len(self._frames)))]
 
-    def _keep(self, found: list[Sent]) -> None:
-        if len(found) == BATCH:
-            self.stale = True  # there is more to read
+    def _keep(self, found: list[Sent], seq: int) -> None:
+        self._end = max(self._end, found[-1].seq if found else seq)
+        self._stale = self._stale or len(found) == BATCH
         self._frames.extend(found)
         self._bytes += sum(len(frame.text) for frame in found)
         while self._frames and (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
@@ -37,10 +37,10 @@ class RecordingFeed(Feed):
         super().__init__(store)
         self.rung: list[str] = []
 
-    def ring(self, keys: Iterable[str]) -> None:
+    def ring(self, keys: Iterable[str], seqs: Mapping[str, tuple[int, int]] = {}) -> None:
         chosen = list(keys)
         self.rung += chosen
-        super().ring(chosen)
+        super().ring(chosen, seqs)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,0 +1,119 @@
+"""A session's tail: read once for all, each at its own pace, whatever is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from api.stream import tail as module
+from api.stream.tail import Gap, Tail
+from domain.ids import new_id
+from storage import frames, sessions
+from storage.feed import Feed
+from storage.opening import OpenStore
+from storage.tables import SessionRow
+
+
+@pytest.fixture
+async def feed(sqlite_store: OpenStore) -> AsyncIterator[Feed]:
+    found = Feed(sqlite_store)
+    yield found
+    found.close()
+
+
+def make_session(store: OpenStore) -> str:
+    row = SessionRow(
+        id=new_id(), project_id="p", created_by="o", working_directory="/tmp", dsl_hash="h"
+    )
+    store.write(lambda db: sessions.create(db, row))
+    return row.id
+
+
+def append(store: OpenStore, session_id: str, count: int) -> None:
+    """That many deltas in one transaction."""
+    deltas: list[tuple[str, dict[str, Any]]] = [("delta", {})] * count
+    store.write(lambda db: frames.append(db, session_id, *deltas))
+
+
+async def read_until(tail: Tail, after: int, last: int, chance: random.Random) -> list[int]:
+    """Every seq that one reader sees, now quick and now slow."""
+    seen: list[int] = []
+    while after < last:
+        rung = tail.rung
+        found = await tail.read("output", after)
+        if not found:
+            await tail.wait(rung)
+            continue
+        some = found[: chance.randint(1, len(found))]
+        seen += [frame.seq for frame in some]
+        after = some[-1].seq
+        if chance.random() < 0.3:
+            await asyncio.sleep(0)
+    return seen
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    before=st.integers(0, 40),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    starts=st.lists(st.floats(0, 1), min_size=1, max_size=4),
+    batch=st.integers(1, 12),
+    kept=st.integers(1, 20),
+    seed=st.integers(0, 999),
+)
+async def test_every_reader_sees_every_frame_once(
+    sqlite_store: OpenStore,
+    feed: Feed,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    sizes: list[int],
+    starts: list[float],
+    batch: int,
+    kept: int,
+    seed: int,
+) -> None:
+    monkeypatch.setattr(module, "BATCH", batch)
+    monkeypatch.setattr(module, "KEPT_FRAMES_MAX", kept)
+    session_id = make_session(sqlite_store)
+    if before:
+        append(sqlite_store, session_id, before)
+    last = before + sum(sizes)
+    tail = Tail(sqlite_store, feed, session_id)
+    chance = random.Random(seed)
+    readers = [
+        asyncio.create_task(read_until(tail, int(start * before), last, random.Random(seed + n)))
+        for n, start in enumerate(starts)
+    ]
+    for size in sizes:
+        await asyncio.to_thread(append, sqlite_store, session_id, size)
+        await asyncio.sleep(chance.choice((0, 0.005)))
+    heard = await asyncio.gather(*readers)
+    tail.close()
+    for start, seen in zip(starts, heard, strict=True):
+        assert seen == list(range(int(start * before) + 1, last + 1))
+
+
+@pytest.mark.req("K-094")
+async def test_what_was_pruned_is_a_gap_for_one_and_nothing_for_others(
+    sqlite_store: OpenStore, feed: Feed
+) -> None:
+    session_id = make_session(sqlite_store)
+    append(sqlite_store, session_id, 5)
+    sqlite_store.write(lambda db: frames.prune(db, session_id, keep_ms=-10_000))
+    append(sqlite_store, session_id, 1)
+    tail = Tail(sqlite_store, feed, session_id)
+    with pytest.raises(Gap):
+        await tail.read("output", 2)
+    assert [frame.seq for frame in await tail.read("output", 5)] == [6]
+    tail.close()
