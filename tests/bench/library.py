@@ -34,6 +34,13 @@ SIZES = {"10k": 10_000, "100k": 100_000, "500k": 500_000}
 SESSIONS = 10_000
 BATCH = 100
 ROUNDS = 40
+_LIST = (
+    "a ab ac ad al an ar as at be ca ce co com con de di do dis e ed el en er es ex fa fi for ful"
+    " ga ge ha he hi i ic in ing ir is it ity ive ja ka la le li lo ly ma me men ment mi mo na ne"
+    " ni no o on or ous out over pa pe per pi po pre pro qua ra re ri ro sa se si sion so st su"
+    " ta te ter ti tion to tra tu u un under up va ve ver vi wa we wi work y"
+)
+SYLLABLES = _LIST.split()
 _messages = table(Message)
 
 
@@ -76,8 +83,11 @@ def _measure(store: OpenStore, home: Path, size: int, name: str) -> list[Row]:
 
 
 def _vocabulary(chance: random.Random) -> list[str]:
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    return ["".join(chance.choices(letters, k=chance.randint(3, 10))) for _ in range(30_000)]
+    """Words of syllables, so that their trigrams repeat as those of a language do."""
+    words: dict[str, None] = {}
+    while len(words) < 30_000:
+        words["".join(chance.choices(SYLLABLES, k=chance.choice((1, 2, 2, 3, 3, 4))))] = None
+    return list(words)
 
 
 def _text(chance: random.Random, vocabulary: list[str]) -> str:

@@ -1,0 +1,92 @@
+"""A product to measure: with a stub for its model, a project, and clients on its sockets."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from websockets.sync.client import ClientConnection, connect
+
+from tests.conftest import CONFIG
+from tests.stub.openai_stub import OpenAIStub
+from tests.support.product import Product
+from tests.support.waiting import wait_for
+
+
+class Measured:
+    """The product with one operator's client."""
+
+    def __init__(self, product: Product, stub: OpenAIStub) -> None:
+        self.product = product
+        self.stub = stub
+        self.token = product.token()
+        self.http: httpx2.Client = product.api(self.token)
+        self._folder = tempfile.TemporaryDirectory(prefix="hf-bench-")
+        (Path(self._folder.name) / ".holdfast").mkdir()
+        (Path(self._folder.name) / ".holdfast" / "project.yaml").write_text(
+            "version: 1\nproject: bench\nlimits: {running_sessions: 64}\n"
+        )
+        loaded = self.http.post("/projects/load", json={"path": self._folder.name})
+        self.project_id = loaded.json()["id"]
+
+    def session(self) -> str:
+        """A new session's id."""
+        answer = self.http.post(f"/projects/{self.project_id}/sessions", json={})
+        found: str = answer.json()["id"]
+        return found
+
+    def send(self, session_id: str, content: str) -> str:
+        """Post a message; its run's id."""
+        answer = self.http.post(f"/sessions/{session_id}/messages", json={"content": content})
+        assert answer.status_code == 202, answer.text
+        found: str = answer.json()["run"]["id"]
+        return found
+
+    def wait(self, session_id: str) -> None:
+        """Until the session is idle again."""
+        path = f"/sessions/{session_id}"
+        wait_for(lambda: self.http.get(path).json()["state"] == "idle", "idle", timeout_s=120.0)
+
+    def socket(self, session_id: str, *, observe: bool = True) -> ClientConnection:
+        """A socket that has said hello and was welcomed."""
+        address = f"ws{self.product.url.removeprefix('http')}/api/v1/sessions/{session_id}/socket"
+        socket = connect(
+            address + ("?observe=1" if observe else ""),
+            additional_headers={"Authorization": f"Bearer {self.token}"},
+            compression=None,
+            max_size=64 * 1024 * 1024,
+        )
+        socket.send(json.dumps({"channel": "control", "type": "hello", "payload": {}}))
+        hear(socket, "welcome")
+        return socket
+
+    def close(self) -> None:
+        """Give back connections and the folder."""
+        self.http.close()
+        self._folder.cleanup()
+
+
+def hear(socket: ClientConnection, kind: str) -> dict[str, Any]:
+    """The next frame of this type."""
+    while True:
+        frame: dict[str, Any] = json.loads(socket.recv(timeout=120.0))
+        if frame["type"] == kind:
+            return frame
+
+
+@contextmanager
+def measured_product() -> Iterator[Measured]:
+    """A product of its own that is gone afterwards."""
+    with OpenAIStub() as stub:
+        product = Product(config=CONFIG.format(base_url=stub.base_url))
+        try:
+            measured = Measured(product.start(), stub)
+            yield measured
+            measured.close()
+        finally:
+            product.close()
