@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Row, exists, func, select
+from sqlalchemy import Row, Select, bindparam, exists, func, select
 
 from storage.engine import Db
 from storage.rows import table
@@ -36,20 +36,9 @@ def show(db: Db, hits: list[Hit], leaves: list[Leaf], *, substrings: bool) -> li
 
 
 def _message_items(db: Db, numbers: list[int]) -> dict[int, dict[str, Any]]:
-    superseded = exists(
-        select(1).where(
-            _supersessions.c.session_id == _messages.c.session_id,
-            _supersessions.c.message_id == _messages.c.id,
-            _supersessions.c.undone_change.is_(None),
-        )
-    )
-    before, after = _neighbour(newer=False), _neighbour(newer=True)
-    wanted = (
-        select(_messages, superseded.label("superseded"), before, after, *_session_columns())
-        .join_from(_messages, _sessions, _sessions.c.id == _messages.c.session_id)
-        .where(_messages.c.number.in_(numbers))
-    )
-    rows = db.connection().execute(wanted).all()
+    if not numbers:
+        return {}
+    rows = db.connection().execute(_WANTED, {"numbers": numbers}).all()
     nearby = _neighbours(db, [number for row in rows for number in (row.before, row.after)])
     return {row.number: _message_item(row, nearby) for row in rows}
 
@@ -149,3 +138,23 @@ def _neighbours(db: Db, numbers: list[int | None]) -> dict[int, dict[str, Any]]:
         row.number: {"id": row.id, "role": row.role, "content": row.start}
         for row in db.connection().execute(wanted)
     }
+
+
+def _wanted() -> Select[Any]:
+    superseded = exists(
+        select(1).where(
+            _supersessions.c.session_id == _messages.c.session_id,
+            _supersessions.c.message_id == _messages.c.id,
+            _supersessions.c.undone_change.is_(None),
+        )
+    )
+    before, after = _neighbour(newer=False), _neighbour(newer=True)
+    return (
+        select(_messages, superseded.label("superseded"), before, after, *_session_columns())
+        .join_from(_messages, _sessions, _sessions.c.id == _messages.c.session_id)
+        .where(_messages.c.number.in_(bindparam("numbers", expanding=True)))
+    )
+
+
+# Built once: putting it together takes longer than asking.
+_WANTED = _wanted()

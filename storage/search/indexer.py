@@ -23,7 +23,7 @@ from storage.tables_history import PtyTranscript
 from storage.trouble import StoreBusy, StoreUnwritable, is_passing
 
 # Raised when the words or the projection change: an index of another version is built anew.
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 # One batch holds the write for about a tenth of a second.
 BATCH_MESSAGES_MAX = 400
 BATCH_CHARS_MAX = 200_000

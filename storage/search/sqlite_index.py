@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,13 +13,14 @@ from storage.search.index import RANKED_MAX, Entry, Hit, Hits, Sort
 from storage.search.matching import SUBSTRING_CHARS_MIN
 from storage.search.query import Every, Leaf, Query
 from storage.search.scope import Filters, within
-from storage.search.words import fold, indexed_text
+from storage.search.words import fold, indexed_text, trigrams
 from storage.sqlite_driver import dbapi_module
 
 CANDIDATES_MAX = 20_000
 # Trigrams of one substring that are looked up; what they let through is checked anyway.
 TRIGRAMS_MAX = 12
 MERGE_PAGES = 64
+CHUNK_MIN, CHUNK_MAX = 250, 8_000
 _CONTENTLESS_DELETE_SINCE = (3, 43, 0)
 
 _words = table("search_words", column("rowid", Integer))
@@ -47,7 +49,7 @@ class SqliteIndex:
             "CREATE VIRTUAL TABLE IF NOT EXISTS search_words USING fts5"
             f"(body, scope, tokenize='ascii', content=''{delete})",
             "CREATE VIRTUAL TABLE IF NOT EXISTS search_trigrams USING fts5"
-            f"(body, tokenize='trigram case_sensitive 1', detail=none, content=''{delete})",
+            f"(body, tokenize=\"ascii tokenchars '_'\", detail=none, content=''{delete})",
             "CREATE TABLE IF NOT EXISTS search_transcripts (number INTEGER PRIMARY KEY"
             " AUTOINCREMENT, transcript_id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL,"
             " created_at INTEGER NOT NULL)",
@@ -81,14 +83,16 @@ class SqliteIndex:
             {"n": entry.document, "t": indexed_text(entry.text), "s": _scope_words(entry)}
             for entry in entries
         ]
-        trigrams = [{"n": entry.document, "t": fold(entry.text)} for entry in entries]
+        substrings = [
+            {"n": entry.document, "t": " ".join(trigrams(fold(entry.text)))} for entry in entries
+        ]
         connection = db.connection()
         connection.execute(
             text("INSERT OR REPLACE INTO search_words(rowid, body, scope) VALUES (:n, :t, :s)"),
             words,
         )
         connection.execute(
-            text("INSERT OR REPLACE INTO search_trigrams(rowid, body) VALUES (:n, :t)"), trigrams
+            text("INSERT OR REPLACE INTO search_trigrams(rowid, body) VALUES (:n, :t)"), substrings
         )
 
     def remove(self, db: Db, documents: Sequence[int]) -> None:
@@ -107,24 +111,20 @@ class SqliteIndex:
         ranked = _count(db, match) <= RANKED_MAX
         if not ranked:
             match = _narrowed(match, filters)
-        joined, conditions, at = within(filters, _words, _words.c.rowid)
-        score: Any = literal_column("0.0")
-        order: list[Any] = [_words.c.rowid.desc()]
         if ranked and sort == "relevance":
-            score = literal_column("-bm25(search_words, 1.0, 0.0)")
-            order = [score.desc(), *order]
-        elif ranked:
-            order = [at.desc(), *order]
+            return Hits(_best(db, match, filters, offset, limit), ranked)
+        joined, conditions, at = within(filters, _words, _words.c.rowid)
+        newest = [at.desc()] if ranked else []
         page = (
-            select(_words.c.rowid, score.label("score"))
+            select(_words.c.rowid)
             .select_from(joined)
             .where(text("search_words MATCH :match"), *conditions)
-            .order_by(*order)
+            .order_by(*newest, _words.c.rowid.desc())
             .limit(limit)
             .offset(offset)
         )
         rows = db.connection().execute(page, {"match": match})
-        return Hits([Hit(row[0], float(row[1])) for row in rows], ranked)
+        return Hits([Hit(row[0], 0.0) for row in rows], ranked)
 
     def candidates(self, db: Db, query: Query, filters: Filters) -> Iterator[int]:
         """Documents that may match by substrings, newest first; the caller checks them."""
@@ -156,6 +156,31 @@ def _count(db: Db, match: str) -> int:
     some = select(_words.c.rowid).where(text("search_words MATCH :match")).limit(RANKED_MAX + 1)
     counted = select(func.count()).select_from(some.subquery())
     return int(db.connection().execute(counted, {"match": match}).scalar_one())
+
+
+def _best(db: Db, match: str, filters: Filters, offset: int, limit: int) -> list[Hit]:
+    """A page of the best matches. Each is looked up only when it may be on the page."""
+    score: Any = literal_column("-bm25(search_words, 1.0, 0.0)").label("score")
+    best = select(_words.c.rowid, score).where(text("search_words MATCH :match"))
+    found = db.connection().execute(
+        best.order_by(score.desc(), _words.c.rowid.desc()), {"match": match}
+    )
+    hits: list[Hit] = []
+    size = CHUNK_MIN
+    while len(hits) < offset + limit and (chunk := found.fetchmany(size)):
+        mine = _within(db, filters, [row[0] for row in chunk])
+        hits += [Hit(row[0], float(row[1])) for row in chunk if row[0] in mine]
+        size = min(size * 4, CHUNK_MAX)
+    found.close()
+    return hits[offset : offset + limit]
+
+
+def _within(db: Db, filters: Filters, documents: list[int]) -> set[int]:
+    """Those of the documents that the filters let through."""
+    listed = func.json_each(json.dumps(documents)).table_valued("value", name="listed")
+    joined, conditions, _ = within(filters, listed, listed.c.value)
+    rows = db.connection().execute(select(listed.c.value).select_from(joined).where(*conditions))
+    return {int(row[0]) for row in rows}
 
 
 def _match(query: Query, filters: Filters) -> str:
@@ -203,10 +228,9 @@ def _trigram_match(query: Query) -> str | None:
 def _leaf_trigrams(needle: str) -> str | None:
     if len(needle) < SUBSTRING_CHARS_MIN:
         return None
-    every = list(dict.fromkeys(needle[at : at + 3] for at in range(len(needle) - 2)))
+    every = sorted(trigrams(needle))
     step = max(1, -(-len(every) // TRIGRAMS_MAX))
-    quoted = ('"' + trigram.replace('"', '""') + '"' for trigram in every[::step])
-    return " AND ".join(quoted)
+    return " AND ".join(f'"{trigram}"' for trigram in every[::step]) or None
 
 
 def _scope_words(entry: Entry) -> str:

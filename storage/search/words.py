@@ -12,6 +12,7 @@ from typing import NamedTuple
 WORD_CHARS_MAX = 64
 
 _RUN = re.compile(r"[^\W_]+")
+_JOINED_RUN = re.compile(r"\w{3,}")
 _LONG_RUN = re.compile(rf"[0-9A-Za-z]{{{WORD_CHARS_MAX + 1}}}")
 _NOT_WORD = re.compile(r"[\W_]+")
 _ACCENT = re.compile("[\u0300-\u036f]+")
@@ -72,6 +73,18 @@ def indexed_text(text: str) -> str:
     if text.isascii() and not _LONG_RUN.search(text):
         return text
     return " ".join(word_texts(text))
+
+
+def trigrams(folded: str) -> set[str]:
+    """Every three characters in a row inside the words of a folded text.
+
+    None with a space in it: they would be near half of all, and what they find is checked anyway.
+    None of unspaced scripts: their pairs find every substring already.
+    """
+    found: set[str] = set()
+    for run in set(_JOINED_RUN.findall(folded)):
+        found.update(run[at : at + 3] for at in range(len(run) - 2))
+    return {each for each in found if each.isascii() or not _IS_UNSPACED.search(each)}
 
 
 def is_unspaced(character: str) -> bool:
