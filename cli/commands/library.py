@@ -54,16 +54,17 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="json, md or html")] = "json",
     source: Annotated[str | None, typer.Option(help="All sessions of this source.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Into this file.")] = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Leave out keys and passwords.")] = False,
 ) -> None:
     """Write one session as JSON, Markdown or HTML, or all sessions as lines of JSON."""
     from cli.connection import connect
 
     with connect(timeout_s=600.0) as client:
         if session is None:
-            answer = client.get("/export", source=source)
+            answer = client.get("/export", source=source, redact=redact)
         else:
             path = f"/sessions/{client.session(session)['id']}/export"
-            answer = client.get(path, format=format_)
+            answer = client.get(path, format=format_, redact=redact)
     text = answer if isinstance(answer, str) else json.dumps(answer, indent=2, ensure_ascii=False)
     if output is None:
         typer.echo(text)
@@ -72,12 +73,19 @@ def export(
 
 
 def import_sessions(
-    file: Annotated[Path, typer.Argument(help="An export: JSON, or lines of JSON; `-` is stdin.")],
+    file: Annotated[
+        Path, typer.Argument(help="An export (JSON or lines of JSON; `-` is stdin) or a state.db.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Bring exported sessions in."""
+    """Bring in exported sessions, or those of a Hermes `state.db` on the server's machine."""
     from cli.connection import connect
 
+    if str(file) != "-" and _is_sqlite(file):
+        with connect(timeout_s=600.0) as client:
+            answer = client.post("/sessions/import", {"hermes_path": str(file.resolve())})
+        emit(answer, as_json=as_json, text=f"imported {answer['imported']}")
+        return
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     if len(text) > IMPORT_BYTES_MAX:
         raise typer.BadParameter("larger than 64 MiB; import it in pieces")
@@ -144,6 +152,11 @@ def _print_hits(hits: list[dict[str, Any]]) -> None:
         console.print(line)
     if not hits:
         console.print("nothing found")
+
+
+def _is_sqlite(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(16) == b"SQLite format 3\x00"
 
 
 def _documents(text: str) -> list[Any]:
