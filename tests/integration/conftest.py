@@ -136,3 +136,12 @@ async def rolling_rig(
     """A rig whose histories roll over early."""
     async with Rig(sqlite_store, tmp_path, rolling_temporal, spare_host, Config()) as running:
         yield running
+
+
+@pytest.fixture
+async def postgres_rig(
+    temporal: str, spare_host: TestHost, postgres_store: OpenStore, tmp_path: Path
+) -> AsyncIterator[Rig]:
+    """A rig whose store is Postgres."""
+    async with Rig(postgres_store, tmp_path, temporal, spare_host, Config()) as running:
+        yield running

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from storage import tool_calls
@@ -43,3 +45,23 @@ async def test_a_tool_call_is_made_and_its_result_shown_to_the_model(rig: Rig) -
     answer = rig.messages(session)[-1]
     assert run.primary_response == answer.id
     assert answer.content == "Done."
+
+
+@pytest.mark.req("K-124", "K-119")
+async def test_the_spine_stands_on_postgres_too(postgres_rig: Rig) -> None:
+    rig = postgres_rig
+    session = rig.session()
+    run = await rig.run(session, script({"call": "list_files"}, {"say": "Done."}))
+    assert (run.state, rig.row(session).run_count) == ("done", 1)
+    busy = [rig.session() for _ in range(6)]
+    hanging = script({"hang_s": 60})
+    answers = await asyncio.gather(*(rig.send(one, hanging) for one in busy))
+    states = sorted(answer.state for answer in answers)
+    assert states == ["queued"] * 2 + ["running"] * 4, "the limit holds when all come at once"
+    running = next(one for one, answer in zip(busy, answers, strict=True) if not answer.queued)
+    paused = await rig.pause(running)
+    await rig.roll_back(running, paused.checkpoint_id or "")
+    assert (await rig.run(running, "again")).state == "done"
+    kinds = rig.kinds(session)
+    assert kinds[0] == "session.created"
+    assert "run.created" in kinds
