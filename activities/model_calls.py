@@ -29,6 +29,7 @@ from storage import (
     frames,
     messages,
     projects,
+    prompt_edits,
     runs,
     sessions,
     supersessions,
@@ -87,12 +88,23 @@ class ModelActivities:
             return ModelResult(overflow=True)
         except (PermanentProviderError, PassingProviderError) as error:
             await self._fail(step, stream, call, error.code, error.message)
-            raise _as_failure(error) from error
+            raise await self._failure(step, error) from error
         except asyncio.CancelledError:
             await asyncio.shield(self._stopped(step, stream, call))
             raise
         await stream.close()
         return await self.store.awrite(lambda db: self._commit(db, step, call, context, answer))
+
+    async def _failure(
+        self, step: ModelStep, error: PermanentProviderError | PassingProviderError
+    ) -> ApplicationError:
+        """What the operator reads: after an edit of prompts, that the edit is to be looked at."""
+        failure = _as_failure(error)
+        edited = await self.store.aread(lambda db: prompt_edits.unproven(db, step.session_id))
+        if not edited or not isinstance(error, PermanentProviderError):
+            return failure
+        cause = {"code": error.code, "message": error.message}
+        return ApplicationError(prompt_edits.REJECTED, cause, type=failure.type, non_retryable=True)
 
     def _context(self, db: Db, step: ModelStep) -> Context:
         return build(

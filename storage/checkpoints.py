@@ -22,7 +22,6 @@ from storage.tables_history import Checkpoint
 
 ACTIVE_MAX = 50
 REASON_CHARS_MAX = 4000
-NOTICE_KIND = "prompt_notice"
 _checkpoints, _messages, _runs = table(Checkpoint), table(Message), table(Run)
 
 
@@ -239,7 +238,7 @@ def _tell_of_edits(db: Db, session: SessionRow, point: Checkpoint) -> int:
             run_id=session.active_run,
             role="system",
             content=prompt_edits.NOTICE.format(old=old, new=new),
-            meta={"kind": NOTICE_KIND, "target": target, "checkpoint_id": point.id},
+            meta={"kind": prompt_edits.NOTICE_KIND, "target": target, "checkpoint_id": point.id},
         )
     return len(changed)
 

@@ -21,17 +21,22 @@ from storage import events, sessions
 from storage.blobs import BlobFolder
 from storage.engine import Db
 from storage.rows import change, insert_once, table
-from storage.tables import SessionRow
+from storage.tables import Message, SessionRow
 from storage.tables_history import Checkpoint, PromptEdit
 
 PROMPT_CHARS_MAX = 200_000
 EDITS_MAX = 1000
+RECENT_MAX = 50
 ROOT = "primary"
+NOTICE_KIND = "prompt_notice"
+# K-142: what the operator reads when the provider refuses the first call after an edit.
+REJECTED = "Prompt edit caused an error. Review the edited prompt."
 NOTICE = (
     "System prompts were updated at this checkpoint. "
     "Previous prompt hash: {old}, new prompt hash: {new}."
 )
 _edits, _sessions, _checkpoints = table(PromptEdit), table(SessionRow), table(Checkpoint)
+_messages = table(Message)
 
 
 def store(db: Db, blobs: BlobFolder, texts: Mapping[str, str]) -> dict[str, str]:
@@ -116,6 +121,22 @@ def changes(checkpoint: Checkpoint, session: SessionRow) -> list[tuple[str, str,
         for path, old in sorted(checkpoint.prompts.items())
         if session.prompts.get(path, old) != old
     ]
+
+
+def unproven(db: Db, session_id: str) -> bool:
+    """Whether prompts were edited and no model has answered with them yet."""
+    newest = (
+        select(_messages.c.role, _messages.c.meta)
+        .where(_messages.c.session_id == session_id)
+        .order_by(_messages.c.seq.desc())
+        .limit(RECENT_MAX)
+    )
+    for row in db.connection().execute(newest):
+        if row.meta.get("kind") == NOTICE_KIND:
+            return True
+        if row.role in ("primary", "subagent") and not row.meta.get("interrupted"):
+            return False
+    return False
 
 
 def in_effect(prompts: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -98,6 +98,24 @@ def test_the_model_pauses_and_reads_of_an_edited_prompt(
     assert client.put(prompt, json={"content": "late"}).status_code == 409
 
 
+@pytest.mark.req("K-142")
+def test_an_edit_that_the_provider_refuses_fails_the_run_and_says_so(
+    client: httpx2.Client, session: dict[str, Any], in_state: Wait
+) -> None:
+    path = f"/sessions/{session['id']}"
+    ask = {"call": "checkpoint", "arguments": {"reason": "edit me"}}
+    post(client, f"{path}/messages", 202, content=script(ask, {"error": 400}))
+    made = in_state(session["id"], "paused")["current_checkpoint"]
+    point = f"{path}/checkpoints/{made}"
+    assert client.put(f"{point}/prompts/primary", json={"content": "Odd."}).status_code == 200
+    post(client, f"{point}/resume", 200)
+    in_state(session["id"], "idle")
+    (run,) = client.get(f"{path}/runs").json()["items"]
+    assert run["state"] == "failed"
+    wanted = "Prompt edit caused an error. Review the edited prompt."
+    assert run["error"]["message"] == wanted
+
+
 @pytest.mark.req("K-066", "K-067", "K-147")
 def test_a_rollback_brings_back_the_conversation_and_the_files(
     client: httpx2.Client, session: dict[str, Any], project: dict[str, Any], in_state: Wait
