@@ -6,12 +6,14 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from cli.commands import product
 from tests.support.waiting import wait_for
 
 SLEEP = "import time; time.sleep(600)"
@@ -91,7 +93,7 @@ def test_a_part_that_always_fails_is_given_up_with_its_words(tmp_path: Path) -> 
     assert "gave up on worker: it ended 6 times in a row" in words
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_signal_ends_the_parts_and_removes_run_json(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -101,3 +103,17 @@ def test_a_stop_signal_ends_the_parts_and_removes_run_json(
     assert child.returncode == 0
     assert "terminals live on" in said
     assert not (tmp_path / "run.json").exists()
+
+
+def test_down_stops_it_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with supervisor(tmp_path, api=SLEEP, worker=SLEEP) as child:
+        # Reaped by a thread of its own, as a shell would.
+        reaper = threading.Thread(target=child.communicate)
+        reaper.start()
+        monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+        product.down()
+        reaper.join(timeout=30)
+    assert child.returncode == 0
+    assert capsys.readouterr().out == "stopped: supervisor\n"
