@@ -1,0 +1,42 @@
+"""The page about the project file is true: its examples are valid, by our checks and the schema."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from domain.project_file import AgentSpec, CageSettings, CompactionSettings, Limits, ProjectFile
+from storage import project_file, project_yaml
+
+PAGE = (Path(__file__).parents[2] / "docs" / "project-file.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_an_example_is_valid_for_us_and_for_the_schema(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".holdfast").mkdir()
+    (tmp_path / ".holdfast" / "project.yaml").write_text(text)
+    loaded = project_file.load(tmp_path)
+    schema = project_file.json_schema()
+    Draft202012Validator.check_schema(schema)
+    data = project_yaml.parse("project.yaml", text.encode()).data
+    assert list(Draft202012Validator(schema).iter_errors(data)) == []
+    assert list(Draft202012Validator(schema).iter_errors(loaded.content)) == []
+
+
+@pytest.mark.parametrize("text", ["version: 2\nproject: ab\n", "project: ab\nnonsense: 1\n"])
+def test_the_schema_refuses_what_we_refuse(text: str) -> None:
+    data = project_yaml.parse("project.yaml", text.encode()).data
+    assert list(Draft202012Validator(project_file.json_schema()).iter_errors(data))
+
+
+@pytest.mark.parametrize(
+    "model", [ProjectFile, AgentSpec, Limits, CageSettings, CompactionSettings]
+)
+def test_the_page_shows_every_key(model: type[ProjectFile]) -> None:
+    shown = set(re.findall(r"([a-z_]+):", "\n".join(EXAMPLES)))
+    elsewhere = {"memory", "delegate_to", "observers"}
+    assert set(model.model_fields) - shown - elsewhere == set()
