@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 from api import auth
 from api.commands import Asks
 from api.services import Services
+from domain.errors import NotFound
 from domain.ids import new_id
 from storage import resolver
 from storage.engine import Db
@@ -74,4 +75,6 @@ OwnSession = Annotated[SessionRow, Depends(own_session)]
 
 def find_own(db: Db, operator_id: str, name: str) -> SessionRow:
     """The operator's session that `name` means, or NotFound."""
+    if "\0" in name or len(name) > NAME_CHARS_MAX:
+        raise NotFound(resolver.MISSING)  # a socket's address has not been through validation
     return resolver.resolve(db, operator_id, name).session

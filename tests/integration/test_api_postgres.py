@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from storage import frames
 from storage.opening import OpenStore
@@ -45,5 +46,8 @@ def test_a_session_is_made_run_and_watched_on_postgres(
     assert [item["id"] for item in items] == [session_id]
     for path in ("/sessions/%00", "/sessions?q=%00", "/sessions/x%00"):
         assert caller.http.get(path).status_code == 400
+    with pytest.raises(InvalidStatus) as refused:
+        caller.socket("/sessions/a%00b/socket")
+    assert refused.value.response.status_code == 404
     answer = caller.http.put(f"/sessions/{session_id}", json={"title": "a\0b"})
     assert answer.status_code == 400
