@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from domain.checkpoint_steps import Paused, PauseStep, TreeSaved, TreeStep
+from domain.checkpoint_steps import Paused, PauseStep
 from domain.commands import Answer
 from domain.compaction_steps import Compacted, CompactStep
 from domain.errors import Refusal
@@ -32,6 +32,7 @@ from domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
 from domain.wire import STORE_DAMAGED
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
+from workflows.beside import kill_processes, save_tree
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.subagent_call import Children
@@ -350,7 +351,7 @@ class SessionCore(Host):
 
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
-        self.later(_kill(ProcessesStep(session_id=self.id, run_id=run_id)))
+        self.later(kill_processes(self.id, run_id))
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the session's own work."""
@@ -363,24 +364,6 @@ class SessionCore(Host):
         await workflow.wait_condition(
             lambda: workflow.all_handlers_finished() and not self._background
         )
-
-
-async def _kill(step: ProcessesStep) -> None:
-    try:
-        await steps.kill_processes(step, bool, summary="kill processes")
-    except ApplicationError as error:
-        workflow.logger.warning("processes could not be killed: %s", error.message)
-
-
-async def save_tree(
-    session_id: str, *, checkpoint_id: str | None = None, run_id: str | None = None
-) -> None:
-    """Save the working directory; a session goes on without when that cannot be done."""
-    step = TreeStep(session_id=session_id, checkpoint_id=checkpoint_id, run_id=run_id)
-    try:
-        await steps.snapshot_tree(step, TreeSaved, summary="save files")
-    except ApplicationError as error:
-        workflow.logger.warning("files could not be saved: %s", error.message)
 
 
 def _progress(found: Loaded) -> RunProgress | None:
