@@ -45,7 +45,7 @@ def contents(client: httpx2.Client, session_id: str) -> list[str]:
     return [item["content"] for item in found["items"]]
 
 
-@pytest.mark.req("K-055", "K-031", "K-064", "K-123", "K-147")
+@pytest.mark.req("K-055", "K-031", "K-064", "K-123", "K-147", "F-026")
 def test_a_pause_stops_the_processes_and_a_resume_lets_them_go_on(
     client: httpx2.Client, session: dict[str, Any], project: dict[str, Any], in_state: Wait
 ) -> None:

@@ -8,6 +8,8 @@ from domain.canonical import canonical, sha256
 from domain.errors import NotFound
 from storage import heads
 from storage.opening import OpenStore
+from storage.rows import change, insert_once
+from storage.tables import Call, SubagentInvocation
 from tests.support.desk import Desk, comparable
 
 
@@ -76,6 +78,34 @@ def test_after_a_rollback_the_next_head_builds_on_the_checkpoints(either_desk: D
     assert desk.head(fresh).basis == made.head_id
     assert comparable(desk.state(fresh)) == desk.state_in_tables(session_id)
     assert set(desk.state(fresh)["heads"]) == {made.head_id, abandoned}
+
+
+@pytest.mark.req("F-013", "F-014", "F-029")
+def test_what_was_open_at_one_head_is_replaced_in_the_next(desk: Desk) -> None:
+    session_id = desk.session()
+    run_id = desk.begin(session_id)
+    call = Call(id="call", session_id=session_id, run_id=run_id, model="m", provider="p")
+    desk.store.write(lambda db: insert_once(db, Call, call.model_dump()))
+    helper = desk.subagent(session_id, run_id)
+    made = desk.pause(session_id)
+    assert made.head_id is not None
+    before = desk.state(made.head_id)
+    assert before["calls"]["call"]["status"] == "started"
+    assert before["invocations"][helper]["state"] == "running"
+    desk.store.write(lambda db: change(db, Call, "call", status="done", completed_at=1))
+    desk.store.write(lambda db: change(db, SubagentInvocation, helper, state="done"))
+    desk.resume(session_id)
+    after = desk.finish(run_id)
+    parts = heads.root(desk.opened.blobs, after)["collections"]
+    assert [entry["id"] for entry in parts["calls"]["delta"]["replace"]] == ["call"]
+    assert parts["calls"]["count"] == 1
+    assert comparable(desk.state(after)) == desk.state_in_tables(session_id)
+    assert heads.root(desk.opened.blobs, desk.run(session_id))["collections"]["calls"] == {
+        "count": 1,
+        "basis": after,
+        "delta": None,
+        "delta_ref": None,
+    }
 
 
 @pytest.mark.req("F-033")
