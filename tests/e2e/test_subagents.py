@@ -23,6 +23,7 @@ primary:
       subagents:
         deep: {description: helps the helper}
     hasty: {description: has little time, cage: {walltime_s: 0.5}}
+    greedy: {description: has little memory, cage: {memory_mb: 64}}
 """
 OVER = {"done", "failed", "cancelled"}
 HANG = {"hang_s": 40, "say": "late"}
@@ -210,6 +211,18 @@ def test_a_subagent_that_exceeds_its_walltime_beside_others_leaves_the_run_going
     assert run["state"] == "done"
     assert sorted(team.states()) == ["done", "killed"]
     assert team.results() == ["Subagent hasty exceeded walltime limit.", "patient"]
+
+
+@pytest.mark.req("K-138")
+def test_a_subagent_that_exceeds_its_memory_alone_fails_the_run(team: Team) -> None:
+    eat = "head -c 400000000 /dev/zero | tail -c 300000000 > /dev/null; sleep 20"
+    team.send(ask("greedy", shell(eat), {"say": "never"}), {"say": "never"})
+
+    run = team.until_over()
+
+    assert run["state"] == "failed", json.dumps(run["tool_calls"])[:2000]
+    assert run["error"]["message"] == "Subagent greedy exceeded memory limit."
+    assert team.states() == ["killed"]
 
 
 def test_a_strange_subagent_is_refused_in_words_for_the_model(team: Team) -> None:
