@@ -166,6 +166,7 @@ def _load(db: Db, session_id: str) -> Loaded:
         answered=answered,
         on_crash=project_file.on_crash,
         compact_every_minutes=project_file.primary.compaction.schedule_minutes,
+        message_id=run.operator_message if run is not None else None,
     )
 
 

@@ -40,6 +40,7 @@ class Loaded:
     answered: bool = False
     on_crash: str = "resume"
     compact_every_minutes: int | None = None
+    message_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,6 +129,17 @@ class SessionCore(Host):
             recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
             state = (await steps.recover_run(recover, Finished)).state
         carried.run = _progress(found) if state in WITH_RUN else None
+        if found.message_id is not None and found.run_id is not None:
+            # Its command may come again: it was taken, but nobody was told before the crash.
+            queued = found.state == State.QUEUED
+            taken = Answer(
+                state=found.state,
+                run_id=found.run_id,
+                message_id=found.message_id,
+                queued=queued,
+                reason="concurrency_limit" if queued else None,
+            )
+            self.remember(found.message_id, taken)
         # Whoever started us, be it the API or the scan after a loss, the Temporal UI finds us.
         shown = {PROJECT: found.project_id, OPERATOR: found.operator, TITLE: found.title[:200]}
         workflow.upsert_search_attributes([key.value_set(value) for key, value in shown.items()])

@@ -175,6 +175,16 @@ async def test_a_step_that_was_done_but_not_reported_is_made_good(rig: Rig) -> N
     assert rig.texts(session)[-1] == "after the crash"
 
 
+async def test_a_message_taken_before_its_workflow_was_is_not_refused_when_it_comes_again(
+    rig: Rig,
+) -> None:
+    session = rig.session()
+    admitted = await rig.by_the_book(session, script({"say": "after the crash"}))
+    answer = await rig.send(session, "the same", command_id=admitted.message_id)
+    assert (answer.state, answer.run_id) == ("running", admitted.run_id)
+    assert (await rig.over(admitted.run_id)).state == "done"
+
+
 async def test_the_temporal_ui_can_find_a_session(rig: Rig) -> None:
     session = rig.session()
     await rig.run(session, "find me")
