@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from activities.bills import bill
 from activities.compaction_job import Job
 from activities.plugin_command import PluginFailed, run_plugin
 from agent.compaction import Entry
@@ -181,21 +182,6 @@ class Compactors:
             return None
         made.plugins.append(_fired(command, role, began, _kind(role, result)))
         return result
-
-
-def bill(answer: ModelAnswer) -> calls.Bill:
-    """What the call used and cost, as it is stored."""
-    usage = answer.usage
-    return calls.Bill(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        cost_usd=None if answer.cost_usd is None else float(answer.cost_usd),
-        cost_status=answer.cost_status,
-        cost_source=answer.cost_source,
-    )
 
 
 def _cost(answer: ModelAnswer) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.bills import bill
 from activities.context import Context, build
 from activities.heartbeats import beating
 from activities.pending import as_pending
@@ -229,7 +230,7 @@ class ModelActivities:
             rows = []  # nobody is left to make the calls
             _leave_out(db, step, run, message_id)
         tool_calls.add(db, rows)
-        calls.finish(db, step.call_id, _bill(answer), message_id=message_id)
+        calls.finish(db, step.call_id, bill(answer), message_id=message_id)
         if step.invocation_id is None and not rows:
             runs.answer(db, step.run_id, message_id)
         return ModelResult(
@@ -310,20 +311,6 @@ def _role(step: ModelStep) -> str:
 
 def _input(arguments: dict[str, object], invalid: str | None) -> dict[str, object]:
     return arguments if invalid is None else {**arguments, "invalid_arguments": invalid}
-
-
-def _bill(answer: ModelAnswer) -> calls.Bill:
-    usage = answer.usage
-    return calls.Bill(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        cost_usd=None if answer.cost_usd is None else float(answer.cost_usd),
-        cost_status=answer.cost_status,
-        cost_source=answer.cost_source,
-    )
 
 
 def _as_failure(error: PermanentProviderError | PassingProviderError) -> ApplicationError:
