@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 from urllib.parse import quote
+from uuid import uuid4
 
 import httpx2
 
@@ -16,6 +17,7 @@ __all__ = ["ClientError", "Frame", "Holdfast", "Refused", "SessionStream", "Unre
 
 Json: TypeAlias = Any
 PAGE = 500
+REPEAT_FOR_S, REPEAT_EVERY_S = 30.0, 0.25
 
 
 class Holdfast:
@@ -119,12 +121,24 @@ class Holdfast:
         model_override: str | None = None,
         idempotency_key: str | None = None,
     ) -> Json:
-        """Post one message; the answer follows on `stream`. Refused (409) while it is busy."""
+        """Post one message; the answer follows on `stream`. Refused (409) while it is busy.
+
+        While the server restarts it is sent again under the same key, so it is taken once.
+        """
         body: dict[str, Any] = {"content": content}
         if model_override is not None:
             body["model_override"] = model_override
         path = f"/sessions/{session_id}/messages"
-        return self.request("POST", path, body=body, idempotency_key=idempotency_key)
+        key = idempotency_key or uuid4().hex
+        deadline = time.monotonic() + REPEAT_FOR_S
+        while True:
+            try:
+                return self.request("POST", path, body=body, idempotency_key=key)
+            except (Refused, Unreachable) as error:
+                passing = isinstance(error, Unreachable) or error.status == 503
+                if not passing or time.monotonic() > deadline:
+                    raise
+            time.sleep(REPEAT_EVERY_S)
 
     def cancel(self, session_id: str, run_id: str) -> Json:
         """Stop the run; partial text is kept."""

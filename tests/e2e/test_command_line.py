@@ -14,6 +14,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from cli.client import Holdfast
 from cli.main import main
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
@@ -144,6 +145,18 @@ def test_an_unknown_session_and_a_missing_server_are_told_apart(
     assert json.loads(err)["error"]["code"] == "not_found"
     monkeypatch.setenv("HOLDFAST_URL", "http://127.0.0.1:9")
     assert holdfast("ls")[0] == 4
+
+
+def test_a_message_sent_while_the_api_restarts_is_taken_once(
+    product: Product, operator: Account, session: dict[str, Any]
+) -> None:
+    old_pid = product.kill("api")
+    with Holdfast(product.url, operator.token) as client:
+        accepted = client.send(session["id"], "through the storm")
+        client.wait_for_run(session["id"], accepted["run"]["id"])
+        said = [message["content"] for message in client.messages(session["id"])]
+    assert said == ["through the storm", "You said: through the storm"]
+    product.wait_restarted("api", old_pid)
 
 
 @pytest.mark.req("K-002")
