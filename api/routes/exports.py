@@ -28,6 +28,16 @@ router = APIRouter(tags=["export"])
 LINES_MAX = 10_000
 PATH_CHARS_MAX = 4_096
 _KINDS = {"json": "application/json", "md": "text/markdown", "html": "text/html"}
+_NDJSON = "application/x-ndjson"
+EXPORTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "the session",
+        "content": {"application/json": {}, "text/markdown": {}, "text/html": {}},
+    }
+}
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "one session on each line", "content": {_NDJSON: {}}}
+}
 Redact = Annotated[bool, Query(description="leave out what looks like a secret")]
 
 
@@ -71,7 +81,7 @@ async def export_all(
 ) -> StreamingResponse:
     """Every session of the caller, one on each line, each with how far the export is."""
     lines = _lines(store, operator.id, source, redact)
-    return StreamingResponse(iterate_in_threadpool(lines), media_type="application/x-ndjson")
+    return StreamingResponse(iterate_in_threadpool(lines), media_type=_NDJSON)
 
 
 @router.post(
