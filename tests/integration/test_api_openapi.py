@@ -26,7 +26,6 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES_PER_OPERATION = 2
 # No Temporal and no terminal host run here, and that is what these say.
 UNAVAILABLE = 503
 
@@ -38,10 +37,22 @@ def document(api: ApiServer) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.timeout(240)
-def test_schemathesis_finds_nothing(
+@pytest.mark.timeout(300)
+def test_schemathesis_finds_nothing_at_a_glance(
     caller: Caller, document: dict[str, Any], tmp_path: Path
 ) -> None:
+    look(caller, document, tmp_path, examples=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_schemathesis_finds_nothing_at_leisure(
+    caller: Caller, document: dict[str, Any], tmp_path: Path
+) -> None:
+    look(caller, document, tmp_path, examples=60)
+
+
+def look(caller: Caller, document: dict[str, Any], tmp_path: Path, *, examples: int) -> None:
     project = caller.project(tmp_path / "work")
     session = caller.session(project["id"])
     caller.send(session["id"])
@@ -50,12 +61,12 @@ def test_schemathesis_finds_nothing(
     schema.config.update(base_url=caller.api.url)
     operations: list[Any] = list(schema.get_all_operations())
     for result in operations:
-        check(caller, result.ok(), known)
+        check(caller, result.ok(), known, examples=examples)
 
 
-def check(caller: Caller, operation: Any, known: dict[str, str]) -> None:
+def check(caller: Caller, operation: Any, known: dict[str, str], *, examples: int) -> None:
     @settings(
-        max_examples=EXAMPLES_PER_OPERATION,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

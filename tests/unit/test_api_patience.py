@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 
-from api import commands
 from api.commands import Commands
 from domain.commands import Command
 from domain.errors import Unavailable
@@ -28,11 +27,8 @@ class SilentTemporal:
 
 
 @pytest.mark.timeout(30)
-async def test_a_silent_temporal_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commands, "ANSWER_TIMEOUT_S", 0.05)
-    asked = Commands(Settings(home=tmp_path))
+async def test_a_silent_temporal_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    asked = Commands(Settings(home=tmp_path), answer_timeout_s=0.05)
     asked._client = SilentTemporal()  # type: ignore[assignment]
     session = SessionRow(
         id="s", project_id="p", created_by="o", working_directory="/", dsl_hash="h"
