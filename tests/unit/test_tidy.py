@@ -16,7 +16,7 @@ PAGE_LINES_MAX = 120
 DECISION_LINES_MAX = 40
 # Where packages come from is the reader's business; where they were fetched from here is ours.
 MACHINE_TRACES = r"(/root/|/home/[a-z]+/|/work/|files\.pythonhosted\.org|registry\.npmjs\.org)"
-MACHINE_TRACES += r"|(https?://[^ ]*/(simple|pypi|npm)/)|(--index-url|--extra-index-url)"
+MACHINE_TRACES += r"|(https?://[^ ]*/(simple|pypi|npm)/)|(index-url[ =]+http)"
 # What may name them: this test, and the documents' own links to the requirements.
 TRACES_ALLOWED = {"tests/unit/test_tidy.py", "Dockerfile"}
 
