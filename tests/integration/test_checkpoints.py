@@ -224,12 +224,15 @@ def test_prompts_are_edited_only_at_the_pause_point(desk: Desk) -> None:
 
 
 @pytest.mark.req("K-069")
-def test_the_oldest_of_more_than_fifty_checkpoints_is_archived(sqlite_store: OpenStore) -> None:
-    desk = Desk(sqlite_store)
+def test_the_oldest_of_too_many_checkpoints_is_archived(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checkpoints.ACTIVE_MAX == 50
+    monkeypatch.setattr(checkpoints, "ACTIVE_MAX", 3)
     session_id = desk.session()
     desk.begin(session_id)
     first = desk.pause(session_id)
-    for _ in range(50):
+    for _ in range(3):
         desk.resume(session_id)
         desk.pause(session_id)
 
@@ -239,7 +242,7 @@ def test_the_oldest_of_more_than_fifty_checkpoints_is_archived(sqlite_store: Ope
 
     active = desk.store.read(lambda db: listed(db, archived=False))
     everything = desk.store.read(lambda db: listed(db, archived=True))
-    assert len(active) == 50
+    assert len(active) == 3
     assert first.id not in active
     assert everything == [*active, first.id]
     assert desk.store.read(lambda db: checkpoints.get(db, session_id, first.id)).archived

@@ -154,7 +154,7 @@ def test_a_head_grows_with_the_change_and_not_with_the_history(sqlite_store: Ope
         desk.run(session_id)
         return len(canonical(heads.root(desk.opened.blobs, desk.run(session_id))))
 
-    assert size_after(150) < size_after(1) + 200
+    assert size_after(60) < size_after(1) + 200
 
 
 def test_a_head_of_another_session_is_not_found(desk: Desk) -> None:

@@ -221,7 +221,7 @@ def run_machine(examples: int, steps: int) -> None:
 
 @pytest.mark.req("K-066", "K-085", "K-112", "F-031", "F-033")
 def test_operations_on_history_compose_in_any_order(template: Path) -> None:
-    run_machine(examples=6, steps=10)
+    run_machine(examples=4, steps=10)
 
 
 @pytest.mark.slow
