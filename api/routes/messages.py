@@ -92,7 +92,12 @@ async def list_messages(
             limit=limit,
             include_superseded=include_superseded and not conversation,
         )
-        items = [message_json(message, causes) for message, causes in found]
+        items = [
+            message_json(message, causes)
+            for message, causes in found
+            # The root agent's model never sees what its subagents say to themselves.
+            if not (conversation and message.invocation_id)
+        ]
         more = len(found) == limit and found[-1][0].seq < messages.last_seq(db, session.id)
         following = found[-1][0].id if more else None
         shown_items = [turn_json(item) for item in items] if conversation else items
