@@ -37,7 +37,7 @@ def durations_ms(home: Path, run_id: str) -> list[int]:
                 int(row.completed_at)
                 for row in db.connection().execute(
                     select(place.c.completed_at)
-                    .where(place.c.run_id == run_id)
+                    .where(place.c.run_id == run_id, place.c.type == "root-agent")
                     .order_by(place.c.step)
                 )
             ]
