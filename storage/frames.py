@@ -52,9 +52,7 @@ def after(db: Db, session_id: str, seq: int, *, limit: int) -> list[Frame]:
     return [Frame(**row._mapping) for row in db.connection().execute(newer)]
 
 
-def prune(
-    db: Db, session_id: str, *, keep_ms: int = KEEP_MS, keep_bytes: int = KEEP_BYTES
-) -> int:
+def prune(db: Db, session_id: str, *, keep_ms: int = KEEP_MS, keep_bytes: int = KEEP_BYTES) -> int:
     """Drop frames past their age or the size limit; a client behind them gets a gap."""
     floor = _floor(db, session_id, now_ms() - keep_ms, keep_bytes)
     if floor == 0:
@@ -71,15 +69,20 @@ def prune(
     return gone.rowcount
 
 
-def sessions_to_prune(db: Db, *, keep_ms: int = KEEP_MS, limit: int = 200) -> list[str]:
-    """Sessions that hold frames older than the limit."""
-    old = (
+def sessions_to_prune(
+    db: Db, *, keep_ms: int = KEEP_MS, keep_bytes: int = KEEP_BYTES, limit: int = 200
+) -> list[str]:
+    """Sessions that hold frames older than the limit, or more than the limit."""
+    old = select(_frames.c.session_id).where(_frames.c.created_at < now_ms() - keep_ms).distinct()
+    large = (
         select(_frames.c.session_id)
-        .where(_frames.c.created_at < now_ms() - keep_ms)
-        .distinct()
-        .limit(limit)
+        .group_by(_frames.c.session_id)
+        .having(func.sum(_frames.c.size) > keep_bytes)
     )
-    return [row.session_id for row in db.connection().execute(old)]
+    found = {
+        row.session_id for one in (old, large) for row in db.connection().execute(one.limit(limit))
+    }
+    return sorted(found)
 
 
 def _floor(db: Db, session_id: str, before: int, keep_bytes: int) -> int:

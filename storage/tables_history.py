@@ -38,7 +38,10 @@ class Frame(SQLModel, table=True):
     """One frame of the output channel; pruned by age and size."""
 
     __tablename__ = "frames"
-    __table_args__ = (Index("ix_frames_created", "created_at"),)
+    __table_args__ = (
+        Index("ix_frames_created", "created_at"),
+        Index("ix_frames_size", "session_id", "size"),
+    )
     session_id: str = Field(primary_key=True)
     seq: int = Field(primary_key=True)
     type: str

@@ -15,6 +15,7 @@ from api.stream import tail as module
 from api.stream.tail import Gap, Tail
 from domain.ids import new_id
 from storage import frames, sessions
+from storage.engine import Db
 from storage.feed import Feed
 from storage.opening import OpenStore
 from storage.tables import SessionRow
@@ -117,3 +118,24 @@ async def test_what_was_pruned_is_a_gap_for_one_and_nothing_for_others(
         await tail.read("output", 2)
     assert [frame.seq for frame in await tail.read("output", 5)] == [6]
     tail.close()
+
+
+@pytest.mark.req("K-091")
+def test_frames_are_pruned_by_size_as_well_as_by_age(either_store: OpenStore) -> None:
+    session_id, small = make_session(either_store), make_session(either_store)
+    for owner, count in ((session_id, 6), (small, 1)):
+        deltas: list[tuple[str, dict[str, Any]]] = [("delta", {"text": "x" * 1000})] * count
+
+        def write(db: Db, owner: str = owner, deltas: Any = deltas) -> None:
+            frames.append(db, owner, *deltas)
+
+        either_store.write(write)
+    found = either_store.read(lambda db: frames.sessions_to_prune(db, keep_bytes=3000))
+    assert found == [session_id]
+    gone = either_store.write(lambda db: frames.prune(db, session_id, keep_bytes=3000))
+    assert gone == 4
+    row = either_store.read(lambda db: sessions.get(db, session_id))
+    assert row.frame_floor == 4
+    assert either_store.read(lambda db: frames.sessions_to_prune(db, keep_ms=-10_000)) == sorted(
+        [session_id, small]
+    )
