@@ -35,9 +35,9 @@ async def prune(store: OpenStore, retention: Retention) -> None:
     """Drop what is past its time."""
     keep_ms = retention.frames_minutes * 60_000
     keep_bytes = retention.frames_mib * 1024 * 1024
-    limits = {"keep_ms": keep_ms, "keep_bytes": keep_bytes}
-    for session_id in await store.aread(partial(frames.sessions_to_prune, **limits)):
-        drop = partial(frames.prune, session_id=session_id, **limits)
+    due = partial(frames.sessions_to_prune, keep_ms=keep_ms, keep_bytes=keep_bytes)
+    for session_id in await store.aread(due):
+        drop = partial(frames.prune, session_id=session_id, keep_ms=keep_ms, keep_bytes=keep_bytes)
         await store.awrite(drop)
     await store.awrite(inbox.sweep)
     await store.awrite(idempotency.sweep)
