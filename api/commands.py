@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
 ANSWER_TIMEOUT_S = 15.0
-# A compaction may wait a minute for its summary.
-PATIENCE_S = {"compact": 100.0}
+# A compaction may wait a minute for its summary, and many files take their time to come back.
+PATIENCE_S = {"compact": 100.0, "rollback": 60.0}
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 0.5
 SUMMARY_CHARS_MAX = 120
 _PASSING = {
@@ -59,7 +59,7 @@ class Commands:
     async def send(self, session: SessionRow, name: str, command: Command) -> Answer:
         """Send `command` as the update `name` until it is answered: Refusal, or Unavailable."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.answer_timeout_s
+        deadline = loop.time() + max(self.answer_timeout_s, PATIENCE_S.get(name, 0.0))
         pause = RETRY_MIN_S
         while True:
             answer = await self._within(self._try(session, name, command), deadline)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from api.commands import Asks
 from api.dependencies import (
     CommandId,
     CommandsDep,
@@ -27,10 +29,12 @@ from domain.lifecycle import State, allowed_actions
 from storage import inbox, messages, run_views, runs, session_views, sessions
 from storage.engine import Db
 from storage.message_views import message_json, turn_json
+from storage.opening import OpenStore
 from storage.tables import SessionRow
 
 router = APIRouter(tags=["messages"])
 CONTENT_CHARS_MAX = 1024 * 1024
+STALE_S, STALE_RETRY_S = 10.0, 0.25
 
 
 class MessageBody(RequestBody):
@@ -60,12 +64,29 @@ async def post_message(
     await store.awrite(lambda db: _stage(db, session.id, command_id, body))
     command = NewMessage(command_id=command_id, user_id=operator.id, message_id=command_id)
     try:
-        answer = await commands.send(session, "message", command)
+        answer = await _sent(commands, store, session, command)
     except Refusal as refusal:
         if refusal.status < 500:
             await store.awrite(lambda db: inbox.take(db, command_id))
         raise
     return await store.aread(lambda db: _accepted(db, session.id, answer))
+
+
+async def _sent(
+    commands: Asks, store: OpenStore, session: SessionRow, command: NewMessage
+) -> Answer:
+    """Send the message. A worker that died right after a run ended leaves a workflow that believes
+    in that run for some seconds: where nothing has moved since the session was idle, ask again."""
+    deadline = asyncio.get_running_loop().time() + STALE_S
+    while True:
+        try:
+            return await commands.send(session, "message", command)
+        except Conflict:
+            now = await store.aread(lambda db: sessions.get(db, session.id))
+            unmoved = now.state == State.IDLE and now.version == session.version
+            if not unmoved or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(STALE_RETRY_S)
 
 
 @router.get(
