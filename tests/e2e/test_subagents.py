@@ -133,6 +133,9 @@ def test_more_than_eight_subagents_take_turns_and_all_answer(team: Team) -> None
     messages = team.client.get(f"/sessions/{team.session_id}/messages?limit=500").json()["items"]
     own = [one for one in messages if one["agent_path"] == "primary.subagents.helper"]
     assert {one["role"] for one in own} == {"operator", "subagent", "tool"}
+    path = f"/sessions/{team.session_id}/messages?limit=500&format=conversation"
+    seen = team.client.get(path).json()["items"]
+    assert [one["role"] for one in seen] == ["user", "assistant", *["tool"] * 10, "assistant"]
 
 
 def test_a_subagent_has_subagents_of_its_own(team: Team) -> None:

@@ -336,14 +336,14 @@ def test_at_the_limit_of_records_the_oldest_become_one(
 
 
 async def test_supersessions_of_a_compaction_name_it(
-    sqlite_store: OpenStore, tmp_path: Path
+    either_store: OpenStore, tmp_path: Path
 ) -> None:
-    shop = Workshop(sqlite_store, tmp_path / "p", project(strategy="drop"))
+    shop = Workshop(either_store, tmp_path / "p", project(strategy="drop"))
     await cross_the_threshold(shop, 1)
-    record = sqlite_store.read(lambda db: compactions.page(db, shop.session_id, limit=1))[0]
-    causes = sqlite_store.read(
+    record = either_store.read(lambda db: compactions.page(db, shop.session_id, limit=1))[0]
+    causes = either_store.read(
         lambda db: supersessions.causes_after(db, shop.session_id, 0, "compaction")
     )
     assert causes == [record.id]
-    shown = sqlite_store.read(lambda db: compactions.view(record, compactions.dropped(db, record)))
+    shown = either_store.read(lambda db: compactions.view(record, compactions.dropped(db, record)))
     assert [one["id"] for one in shown["dropped"]] == record.superseded_message_ids

@@ -161,7 +161,10 @@ async def test_the_tools_ask_for_an_issue_when_none_is_bound(bound: Bound) -> No
         assert outcome.text == UNBOUND
 
 
-async def test_the_tools_show_and_change_the_bound_issue(bound: Bound) -> None:
+async def test_the_tools_show_and_change_the_bound_issue(
+    either_store: OpenStore, tmp_path: Path
+) -> None:
+    bound = Bound(either_store, tmp_path / "p")
     bound.bind()
     store, session_id = bound.shop.store, bound.shop.session_id
     listed = await run_todo(store, session_id, {"ops": [{"op": "init", "items": ["a", "b"]}]})
