@@ -6,13 +6,13 @@ import pytest
 
 from tests.support.rig import Rig, script
 
-SLOW_ANSWER = {"deltas": 60, "every_ms": 10}
+SLOW_ANSWER = {"deltas": 200, "every_ms": 10}
 
 
 @pytest.mark.req("K-019", "K-020", "K-123")
 async def test_a_paused_run_goes_on_after_its_resume(rig: Rig) -> None:
     session = rig.session()
-    steps = script({"call": "list_files", "hang_s": 0.3}, {"say": "Both steps done."})
+    steps = script({"call": "list_files", "hang_s": 2}, {"say": "Both steps done."})
     run = (await rig.send(session, steps)).run_id or ""
     paused = await rig.pause(session)
     assert paused.state == "paused"
@@ -43,7 +43,7 @@ async def test_a_resume_with_nothing_left_ends_the_run_and_the_next_is_answered(
 async def test_a_message_after_a_rollback_is_answered(rig: Rig) -> None:
     session = rig.session()
     await rig.run(session, "first")
-    steps = script({"call": "list_files", "hang_s": 0.2}, {"say": "never said"})
+    steps = script({"call": "list_files", "hang_s": 60}, {"say": "never said"})
     run = (await rig.send(session, steps)).run_id or ""
     paused = await rig.pause(session)
     rolled = await rig.roll_back(session, paused.checkpoint_id or "")

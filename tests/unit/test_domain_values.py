@@ -6,7 +6,7 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain import clock, ids
@@ -71,12 +71,14 @@ def test_only_a_whole_ulid_is_an_id(text: str, *, valid: bool) -> None:
     assert is_id(text) is valid
 
 
+@settings(deadline=None, max_examples=50)
 @given(JSON)
 def test_equal_values_have_one_spelling(value: object) -> None:
     assert canonical(value) == canonical(value)
     assert sha256(canonical(value)) == hashlib.sha256(canonical(value)).hexdigest()
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(), st.integers(), min_size=2))
 def test_the_order_of_keys_does_not_matter(value: dict[str, int]) -> None:
     turned = dict(reversed(list(value.items())))
