@@ -23,7 +23,7 @@ BATCH = 500
 KEPT_FRAMES_MAX = 2000
 KEPT_BYTES_MAX = 4 * 1024 * 1024
 # The bell is never trusted for longer than this.
-LOOK_AGAIN_S = 2.0
+LOOK_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True)
