@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import TypeVar
 
 from temporalio import workflow
@@ -34,13 +33,11 @@ from domain.steps import (
 )
 from domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from domain.wire import WORKFLOW
-from workflows import steps
+from workflows import steps, waiting
 from workflows.gate import should_roll
 from workflows.ids import fresh_id
 from workflows.session_core import SessionCore, refused
 
-PASSIVATE_AFTER = timedelta(days=7)
-SOON = timedelta(milliseconds=1)
 C = TypeVar("C", bound=Command)
 
 
@@ -54,6 +51,17 @@ class SessionWorkflow:
 
     @workflow.run
     async def run(self, start: SessionStart) -> str:
+        """Live. `Request Cancellation` in the Temporal UI stops the run, and not the session."""
+        try:
+            return await self._live()
+        except BaseException as error:
+            if not waiting.is_cancel_of_workflow(error):
+                raise
+        if self.core.run is not None:
+            self.core.halt(self.core.run, self.core.carried.operator)
+        return await self._live()
+
+    async def _live(self) -> str:
         """Drive run after run; sleep between them; let go after a week without work."""
         core = self.core
         if not core.loaded:
@@ -65,7 +73,7 @@ class SessionWorkflow:
                 await core.settled()
                 if core.state in OVER:  # and was not reopened meanwhile
                     return core.state.value
-            if not await self._work_came():
+            if not await waiting.work_came(core):
                 return "passivated"
             if core.run is not None and core.state in (State.RUNNING, State.PAUSED):
                 await core.drive()
@@ -74,30 +82,6 @@ class SessionWorkflow:
                 await core.settled()
                 if core.stop is None:  # a cancel that came meanwhile is seen through first
                     workflow.continue_as_new(SessionStart(core.id, core.carried))
-
-    async def _work_came(self) -> bool:
-        """Wait for work, compacting on schedule meanwhile; False after a week without any."""
-        core = self.core
-        until = workflow.now() + PASSIVATE_AFTER
-        while not self._has_work():
-            wait = until - workflow.now()
-            if core.carried.compact_every_minutes and core.carried.compaction_due:
-                wait = min(wait, timedelta(minutes=core.carried.compact_every_minutes))
-            try:
-                await workflow.wait_condition(self._has_work, timeout=max(wait, SOON))
-            except TimeoutError:
-                if workflow.now() < until:
-                    await core.compact_on_schedule()
-                    continue
-                await core.settled()
-                return self._has_work()
-        return True
-
-    def _has_work(self) -> bool:
-        core = self.core
-        driven = core.run is not None and core.state is State.RUNNING
-        stopped = core.run is not None and core.stop is not None
-        return core.state in OVER or driven or stopped or (core.run is None and should_roll())
 
     # -- commands ------------------------------------------------------------------------------
 

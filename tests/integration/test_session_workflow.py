@@ -14,7 +14,7 @@ from domain.ids import new_id
 from domain.wire import SIGNALS, UPDATES
 from tests.support.rig import Rig, script, until
 from worker.recovery import restart_lost
-from workflows import session as session_workflow
+from workflows import waiting
 
 HANGING = script({"hang_s": 60})
 
@@ -104,7 +104,7 @@ async def test_a_refused_signal_is_recorded_and_harms_nothing(rig: Rig) -> None:
 async def test_a_session_let_go_after_a_week_starts_again_with_the_next_command(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_workflow, "PASSIVATE_AFTER", timedelta(milliseconds=300))
+    monkeypatch.setattr(waiting, "PASSIVATE_AFTER", timedelta(milliseconds=300))
     session = rig.session()
     await rig.run(session, "one")
     result = await rig.handle(session).result()
