@@ -4,54 +4,64 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from storage.trouble import StoreBusy
 
-_POLL_S = 0.002
-_POLL_MAX_S = 0.020
+_NEXT_POLL_S = 0.001
+_TURN_POLL_S = 0.006
 
 
 class WriteLock:
-    """An advisory lock that dies with its process."""
+    """An advisory lock that dies with its process, and that nobody can keep by asking quickly.
+
+    Whoever wants to write first takes the turn, and gives it back once it holds the lock. So the
+    one who just wrote cannot be next again while another waits.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: int | None = None
+        self._paths = (path, path.with_name(path.name + ".turn"))
+        self._files: tuple[int, int] | None = None
 
     @contextmanager
     def held(self, deadline: float) -> Iterator[None]:
         """Hold the lock; StoreBusy after `deadline` (monotonic)."""
-        file = self._open()
-        pause = _POLL_S
-        while not _try_lock(file):
-            if time.monotonic() > deadline:
-                raise StoreBusy("another process holds the database; try again")
-            time.sleep(pause)
-            pause = min(pause * 1.5, _POLL_MAX_S)
+        file, turn = self._open()
+        _take(turn, deadline, lambda: random.uniform(_NEXT_POLL_S, _TURN_POLL_S))
+        try:
+            _take(file, deadline, lambda: _NEXT_POLL_S)
+        finally:
+            fcntl.flock(turn, fcntl.LOCK_UN)
         try:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the lock file."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Close the lock files."""
+        files, self._files = self._files, None
+        for file in files or ():
+            os.close(file)
 
-    def _open(self) -> int:
-        if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return self._file
+    def _open(self) -> tuple[int, int]:
+        if self._files is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            file, turn = (os.open(path, flags, 0o600) for path in self._paths)
+            self._files = (file, turn)
+        return self._files
 
 
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _take(file: int, deadline: float, pause_s: Callable[[], float]) -> None:
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreBusy("another process holds the database; try again") from None
+            time.sleep(pause_s())
+        else:
+            return

@@ -32,15 +32,13 @@ def append_and_search(store: OpenStore, *, processes: int, count: int) -> None:
     ]
     acknowledged: set[str] = set()
     for process in running:
-        assert process.stdout is not None
-        for line in process.stdout:
-            word, message_id = line.split()
-            assert shelf.found(word) == {message_id}, word
-            acknowledged.add(message_id)
-    assert [process.wait(timeout=60) for process in running] == [0] * processes
-    for process in running:
-        assert process.stdout is not None
-        process.stdout.close()
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                word, message_id = line.split()
+                assert shelf.found(word) == {message_id}, word
+                acknowledged.add(message_id)
+    assert [process.returncode for process in running] == [0] * processes
     assert len(acknowledged) == processes * count
     found: set[str] = set()
     for offset in range(0, processes * count, 500):
