@@ -173,7 +173,7 @@ def test_a_checkpoint_of_a_subagent_pauses_the_session_until_it_is_resumed(team:
 
 def test_subagents_stop_with_a_pause_and_go_on_with_the_resume(team: Team) -> None:
     team.send(
-        {"calls": [ask("helper", shell("sleep 1; echo slept"), {"say": "rested"})] * 2},
+        {"calls": [ask("helper", shell("sleep 5; echo slept"), {"say": "rested"})] * 2},
         {"say": "fine"},
     )
     team.until_working(2)
@@ -217,7 +217,7 @@ def test_a_subagent_that_exceeds_its_walltime_alone_fails_the_run(team: Team) ->
 def test_a_subagent_that_exceeds_its_walltime_beside_others_leaves_the_run_going(
     team: Team,
 ) -> None:
-    calls = [ask("hasty", HANG), ask("helper", {"hang_s": 2.5, "say": "patient"})]
+    calls = [ask("hasty", HANG), ask("helper", {"hang_s": 5, "say": "patient"})]
     team.send({"calls": calls}, {"say": "fine"})
 
     run = team.until_over()
