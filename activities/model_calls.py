@@ -188,6 +188,9 @@ class ModelActivities:
         if known is not None:
             return known
         message_id = call.message_id or ""
+        if messages.find(db, message_id) is not None:
+            # A later attempt took this one for dead and set its words aside: that one counts.
+            raise ApplicationError("another attempt took over", type="stale_attempt")
         descriptor = self.store.blobs.put_json(context.descriptor())
         call.request_ref = blobs.commit(db, descriptor)
         calls.begin(db, call)

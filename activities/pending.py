@@ -54,7 +54,11 @@ def pending_calls(
         return [], False
     seen = messages.history(db, session.id, agent_path=agent_path, invocation_id=invocation_id)
     own = [message for message in seen if message.run_id == run.id]
-    answers = [message for message in own if message.role in ("primary", "subagent")]
+    answers = [
+        message
+        for message in own
+        if message.role in ("primary", "subagent") and not message.meta.get("partial")
+    ]
     if not answers:
         return [], False
     last = answers[-1]

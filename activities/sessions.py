@@ -32,6 +32,7 @@ from domain.steps import (
 )
 from storage import (
     admission,
+    calls,
     events,
     heads,
     inbox,
@@ -40,6 +41,7 @@ from storage import (
     projects,
     runs,
     sessions,
+    supersessions,
     tool_calls,
 )
 from storage.engine import Db
@@ -252,6 +254,7 @@ def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
         session_id=step.session_id, failed_run_id=step.run_id, policy=step.policy
     )
     events.append(db, step.session_id, recovered, run_id=step.run_id)
+    _keep_words(db, step)
     if step.policy == "fail":
         finish = FinishStep(
             session_id=step.session_id,
@@ -266,6 +269,27 @@ def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
     invocations.kill_open(db, step.run_id)
     session = sessions.get(db, step.session_id)
     return Finished(state=session.state, run_state="running", title=session.title or "")
+
+
+def _keep_words(db: Db, step: RecoverStep) -> None:
+    """What was streamed by calls that nobody waits for any more stays, and no longer counts."""
+    for message_id, (path, words) in calls.unfinished(db, step.run_id, step.session_id).items():
+        messages.append(
+            db,
+            step.session_id,
+            id=message_id,
+            run_id=step.run_id,
+            role="primary" if path == "primary" else "subagent",
+            agent_path=path,
+            content=words,
+            meta={"partial": True, "interrupted": True},
+        )
+    cut = [
+        message.id
+        for message in messages.history(db, step.session_id)
+        if message.run_id == step.run_id and message.meta.get("partial")
+    ]
+    supersessions.supersede(db, step.session_id, cut, "retry", f"recovery:{step.run_id}")
 
 
 def _close_active_run(db: Db, session: SessionRow, user_id: str, why: str) -> bool:

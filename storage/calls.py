@@ -12,10 +12,11 @@ from domain.events import CallPut
 from storage import events
 from storage.engine import Db
 from storage.rows import change, insert_once, table
-from storage.tables import Call, Run, SessionRow
+from storage.tables import Call, Message, Run, SessionRow
 from storage.tables_history import Frame
 
 _calls, _runs, _sessions, _frames = table(Call), table(Run), table(SessionRow), table(Frame)
+_messages = table(Message)
 # Steps are those of the run's own loop; subagents and compactions have none of their own here.
 ROOT = "root-agent"
 TOKENS = (
@@ -102,6 +103,24 @@ def streamed_text(db: Db, session_id: str, message_id: str) -> str:
     )
     payloads = (row.payload for row in db.connection().execute(rows))
     return "".join(one["text"] for one in payloads if one.get("message_id") == message_id)
+
+
+def unfinished(db: Db, run_id: str, session_id: str) -> dict[str, tuple[str, str]]:
+    """Agent path and words, by message id, of what a run streamed but never stored."""
+    rows = (
+        select(_frames.c.payload)
+        .where(_frames.c.session_id == session_id, _frames.c.type == "delta")
+        .order_by(_frames.c.seq)
+    )
+    words: dict[str, tuple[str, str]] = {}
+    for (payload,) in db.connection().execute(rows):
+        if payload.get("run_id") == run_id:
+            message_id = payload["message_id"]
+            before = words.get(message_id, ("", ""))[1]
+            words[message_id] = (payload["agent_path"], before + payload["text"])
+    stored = select(_messages.c.id).where(_messages.c.id.in_(list(words)))
+    known = set(db.connection().execute(stored).scalars())
+    return {key: value for key, value in words.items() if key not in known}
 
 
 def cost_of_run(db: Db, run_id: str) -> float:

@@ -30,7 +30,7 @@ def start(
         "snapshots": lambda: snapshots.sweep_forever(store, parts.trees),
         "watching": lambda: watching.watch_forever(store, parts.config),
         "upkeep": lambda: upkeep.keep(store, parts.terminals, parts.config),
-        "recovery": lambda: recovery.restart_lost(client, settings, store),
+        "recovery": lambda: recovery.watch_forever(client, settings, store),
     }
     return [asyncio.create_task(_insist(name, loop)) for name, loop in loops.items()]
 

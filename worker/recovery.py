@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import structlog
@@ -21,6 +22,14 @@ from storage.tables import SessionRow
 log = structlog.get_logger()
 _sessions = table(SessionRow)
 SESSIONS_MAX = 10_000
+EVERY_S = 60.0
+
+
+async def watch_forever(client: Client, settings: Settings, store: OpenStore) -> None:
+    """Look at the start and then every minute, for a workflow can be lost while we live."""
+    while True:
+        await restart_lost(client, settings, store)
+        await asyncio.sleep(EVERY_S)
 
 
 async def restart_lost(client: Client, settings: Settings, store: OpenStore) -> None:

@@ -132,7 +132,7 @@ async def test_a_queued_session_that_was_let_go_can_be_resumed(rig: Rig) -> None
 async def test_a_run_whose_workflow_is_lost_goes_on_by_the_start_up_scan(rig: Rig) -> None:
     session = rig.session()
     steps = script(
-        {"call": "list_files"}, {"deltas": 300, "every_ms": 10}, {"say": "never reached"}
+        {"call": "list_files"}, {"deltas": 200, "every_ms": 10}, {"say": "never reached"}
     )
     run = (await rig.send(session, steps)).run_id or ""
     await rig.streaming(session)
@@ -143,6 +143,23 @@ async def test_a_run_whose_workflow_is_lost_goes_on_by_the_start_up_scan(rig: Ri
     assert recovered.data["failed_run_id"] == run
     roles = [message.role for message in rig.messages(session)]
     assert roles == ["operator", "primary", "tool", "primary"]
+    everything = rig.messages(session, all_of_them=True)
+    cut = [one for one in everything if one.meta.get("partial")]
+    assert [one.content.startswith("1 ") for one in cut] == [True], "its words are kept aside"
+    assert rig.texts(session)[-1].endswith(" 200 "), "and said again to their end"
+
+
+@pytest.mark.req("K-020")
+async def test_a_paused_session_whose_workflow_is_lost_goes_on_where_it_was(rig: Rig) -> None:
+    session = rig.session()
+    steps = script({"call": "list_files"}, {"hang_s": 2, "say": "said after all"})
+    run = (await rig.send(session, steps)).run_id or ""
+    await rig.event(session, "call.put")
+    paused = await rig.pause(session)
+    await rig.handle(session).terminate("lost")
+    assert (await rig.resume(session, paused.checkpoint_id)).state == "running"
+    assert (await rig.over(run)).state == "done"
+    assert rig.texts(session)[-1] == "said after all"
 
 
 @pytest.mark.req("K-099", "K-140", "K-040")
