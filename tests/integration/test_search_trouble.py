@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from sqlalchemy import text
 
@@ -10,6 +12,7 @@ from storage.search import finder, indexer
 from storage.search.indexer import Progress, catch_up, progress, reset
 from storage.trouble import StoreBusy
 from tests.support.library import Shelf
+from tests.support.rig import until
 
 
 def execute(store: OpenStore, *statements: str) -> None:
@@ -103,3 +106,38 @@ def test_reset_begins_an_empty_index(shelf: Shelf) -> None:
     reset(shelf.store)
     assert progress(shelf.store).state == "building"
     assert len(shelf.found("needle")) == 1
+
+
+async def test_the_indexer_keeps_up_and_mends(
+    sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "PAUSE_MIN_S", 0.01)
+    monkeypatch.setattr(indexer, "PAUSE_MAX_S", 0.02)
+    shelf = Shelf(sqlite_store)
+    session = shelf.session()
+    task = asyncio.create_task(indexer.keep_indexed(sqlite_store))
+
+    async def caught_up() -> None:
+        await until(lambda: progress(sqlite_store).behind == 0, "the indexer to catch up")
+
+    shelf.say(session, "needle")
+    await caught_up()
+    execute(sqlite_store, "DROP TABLE search_trigrams")
+    shelf.say(session, "needle")
+    await caught_up()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(shelf.found("needle")) == 2
+
+
+def test_an_index_that_was_reset_is_filled_in_order(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "BATCH_MESSAGES_MAX", 3)
+    monkeypatch.setattr(indexer, "SETTLED_AFTER_MS", -1_000)
+    session = shelf.session()
+    said = {shelf.say(session, f"needle {number}").id for number in range(10)}
+    assert shelf.found("needle") == said
+    said.add(shelf.say(session, "needle again").id)
+    assert shelf.found("needle") == said
+    assert progress(shelf.store).behind == 0
