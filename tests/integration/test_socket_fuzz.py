@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def session_id(caller: Caller, tmp_path: Path) -> str:
 
 
 @settings(
-    max_examples=20,
+    max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "20")),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -68,7 +69,7 @@ def test_no_frame_harms_an_attached_session(
 
 
 @settings(
-    max_examples=20,
+    max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "20")),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

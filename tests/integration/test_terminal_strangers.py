@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,7 +57,7 @@ async def is_well(host: TestHost) -> bool:
 
 @settings(
     derandomize=True,
-    max_examples=30,
+    max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "30")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -69,7 +70,7 @@ def test_bytes_without_sense_do_no_harm(host: TestHost, polite: bool, pieces: li
 
 @settings(
     derandomize=True,
-    max_examples=60,
+    max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "60")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
