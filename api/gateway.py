@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.auth import check_host
 from api.errors import error_answer, refusal_answer
 from api.services import Services
-from domain.errors import Refusal
+from domain.errors import Refusal, Unavailable
 from domain.ids import new_id
 
 log = logging.getLogger("holdfast.api")
@@ -23,6 +24,7 @@ log = logging.getLogger("holdfast.api")
 BODY_BYTES_MAX = 1024 * 1024
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,128}$")
 TOO_LARGE = "a request body has at most 1 MiB"
+STOPPING = "the server is stopping; the same request may be repeated"
 # An export may be long; everything else has the one limit.
 IMPORT_PATH = "/api/v1/sessions/import"
 IMPORT_BYTES_MAX = 64 * 1024 * 1024
@@ -57,6 +59,11 @@ class Gateway:
             await self._late(
                 scope, receive, answer, error_answer(413, "payload_too_large", str(error.detail))
             )
+        except asyncio.CancelledError:
+            # The server stops: whether the command took effect is not known yet.
+            if answer.status != 0:
+                raise
+            await refusal_answer(Unavailable(STOPPING))(scope, receive, answer.send)
         except Exception as error:
             log.error(
                 "%s %s crashed (%s)", scope["method"], scope["path"], request_id, exc_info=error
