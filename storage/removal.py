@@ -13,7 +13,7 @@ from domain.clock import now_ms
 from domain.errors import Conflict
 from domain.events import SessionCleared
 from domain.lifecycle import State
-from storage import archive, events, forks, prompt_edits, sessions
+from storage import archive, events, forks, prompt_edits, ptys, sessions
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.rows import change, table
@@ -74,6 +74,8 @@ def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
         gone.clear()
         session = sessions.lock(db, session_id)
         _refuse_busy(session, "purge")
+        if ptys.live_count(db, session_id) > 0:
+            raise Conflict("cannot purge: a terminal of this session is still open")
         return _purge(db, store, session_id, gone)
 
     removed = store.write(work)

@@ -17,7 +17,7 @@ from storage.search.indexer import progress, reset
 from storage.search.scope import Filters
 
 router = APIRouter(tags=["search"])
-QUERY_CHARS_MAX = 10_000
+QUERY_CHARS_MAX = 100_000
 OFFSET_MAX = 100_000
 # Roles by the names that models and other exports use.
 _ROLES = {"user": ("operator",), "assistant": ("primary", "subagent")}

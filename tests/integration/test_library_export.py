@@ -19,6 +19,7 @@ from storage import (
     forks,
     heads,
     messages,
+    ptys,
     removal,
     resolver,
     runs,
@@ -32,6 +33,7 @@ from storage.opening import OpenStore
 from storage.redaction import MARK, redact
 from storage.rows import change, insert_once
 from storage.tables import Call, Run, SessionRow
+from storage.tables_history import Pty
 from tests.support.library import Shelf
 
 
@@ -226,6 +228,10 @@ def test_a_session_at_work_is_neither_purged_nor_cleared(sqlite_store: OpenStore
             removal.purge(sqlite_store, session)
         with pytest.raises(Conflict):
             removal.clear_messages(sqlite_store, session, "me")
+    watched = shelf.session()
+    sqlite_store.write(lambda db: ptys.opened(db, Pty(id=new_id(), session_id=watched)))
+    with pytest.raises(Conflict, match="terminal"):
+        removal.purge(sqlite_store, watched)
 
 
 @pytest.mark.req("H-041")
