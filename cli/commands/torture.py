@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -38,6 +39,8 @@ def selftest(
 
     chosen = seed or f"{random.SystemRandom().getrandbits(32):08x}"
     typer.echo(f"holdfast selftest: seed {chosen}, {minutes:g} min, in a temporary home", err=True)
+    # Asked to stop, it takes its product with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     trial = Trial(chosen, minutes, say=_Progress().show)
     outcome, home = trial.run(kills=kills)
     if report is not None:
