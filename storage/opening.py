@@ -17,8 +17,8 @@ from storage.engine import Store
 from storage.trouble import StoreRefused
 
 # The newest revision of the chain. A store at another one is migrated, a newer one refused.
-REVISION = "0001"
-KNOWN_REVISIONS = ("0001",)
+REVISION = "0003"
+KNOWN_REVISIONS = ("0001", "0002", "0003")
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 
