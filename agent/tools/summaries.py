@@ -1,4 +1,4 @@
-"""One short line per tool call for people: `shell: make test`."""
+"""One short line per tool call for people: `shell: make test`. Temporal keeps it: no prompts."""
 
 from __future__ import annotations
 
@@ -36,6 +36,4 @@ def _detail(name: str, arguments: Mapping[str, Any]) -> str:
     value = arguments.get(_TELLING.get(name, ""))
     if value is None and name == "list_files":
         value = arguments.get("path", ".")
-    if name == "subagent" and value is not None:
-        return f"{value}: {arguments.get('prompt', '')}"
     return "" if value is None else str(value)[:400]

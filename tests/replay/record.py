@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -50,6 +51,7 @@ async def record(name: str, tell: Story, address: str, host: TestHost) -> None:
         store.close()
     for number, history in enumerate(histories, start=1):
         kept = json.dumps(without_machine(json.loads(history.to_json())), separators=(",", ":"))
+        kept = kept.replace(socket.gethostname(), "recorder")  # in the names of sticky queues
         (FOLDER / f"{name}.{number}.json").write_text(kept + "\n", encoding="utf-8")
 
 

@@ -180,9 +180,9 @@ async def ended_and_reopened(rig: Rig) -> list[str]:
 async def subagent(rig: Rig) -> list[str]:
     """A subagent that uses a tool: its workflow and that of its session."""
     session = rig.session(rig.project(TEAM))
-    task = asking({"call": "list_files"}, saying("found"))
+    task = script({"say": MARK, "call": "list_files"}, saying("found"))
     call = {"call": "subagent", "arguments": {"name": "helper", "prompt": task}}
-    await rig.run(session, script(call, saying("done")))
+    await rig.run(session, asking(call, saying("done")))
     await rig.state(session, "idle")
     started = await rig.event(session, "subagent.started")
     return [session, f"{session}/{started.data['invocation_id']}"]

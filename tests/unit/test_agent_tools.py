@@ -150,7 +150,7 @@ def test_many_problems_are_cut() -> None:
         ("list_files", {"glob": "*.py"}, "list_files: *.py"),
         ("todo", {"ops": [{"op": "init"}, {"op": "start"}]}, "todo: init, start"),
         ("todo", {"ops": 5}, "todo"),
-        ("subagent", {"name": "tester", "prompt": "Run it."}, "subagent: tester: Run it."),
+        ("subagent", {"name": "tester", "prompt": "Run it."}, "subagent: tester"),
         ("unknown", {"a": 1}, "unknown"),
         ("shell", {"command": "x" * 200}, "shell: " + "x" * 72 + "…"),
     ],
