@@ -251,6 +251,10 @@ def _sessions() -> None:
         sa.Column("cost_source", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
     )
+    _session_indexes()
+
+
+def _session_indexes() -> None:
     op.create_index("ix_sessions_bound_issue", "sessions", ["bound_issue"])
     op.create_index(
         "ix_sessions_owner_active", "sessions", ["created_by", "archived", "last_active"]
