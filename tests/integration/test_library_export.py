@@ -220,6 +220,18 @@ def test_a_purge_removes_rows_words_and_blobs_but_not_what_forks_read(shelf: She
     assert _files(store) == before
 
 
+def test_what_is_said_after_a_purge_is_found(shelf: Shelf) -> None:
+    """The numbers that search files texts under are never given twice."""
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    session = shelf.session()
+    shelf.say(session, "first words")
+    assert len(shelf.found("words")) == 1
+    removal.purge(store, session)
+    said = shelf.say(shelf.session(), "other words")
+    assert shelf.found("words") == {said.id}
+
+
 def test_a_session_at_work_is_neither_purged_nor_cleared(sqlite_store: OpenStore) -> None:
     shelf = Shelf(sqlite_store)
     for state in ("running", "queued", "paused"):

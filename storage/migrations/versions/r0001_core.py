@@ -121,6 +121,8 @@ def _messages() -> None:
         sa.Column("invocation_id", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("number"),
         sa.UniqueConstraint("id"),
+        # A number is never given twice, also after a purge: search files texts under it.
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_messages_run_id", "messages", ["run_id"])
     op.create_index("ix_messages_session_created", "messages", ["session_id", "created_at"])
