@@ -23,6 +23,7 @@ WHEN = "1000000000 +0000"
 ATTRIBUTES = "* -text -ident -filter !eol !working-tree-encoding\n"
 CONFIG = """\
 [core]
+\tsharedRepository = 0600
 \trepositoryformatversion = 0
 \tbare = false
 \tfileMode = true
@@ -69,7 +70,8 @@ class ShadowGit:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder against other sessions in the same working directory."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(self.folder / "holdfast.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -132,7 +134,7 @@ class ShadowGit:
     def mark_recent(self, name: str) -> None:
         """Remember that this snapshot was asked for just now."""
         (self.folder / "recent").mkdir(exist_ok=True, mode=0o700)
-        (self.folder / "recent" / name).touch()
+        (self.folder / "recent" / name).touch(mode=0o600)
 
     def recent(self, age_s: float) -> set[str]:
         """The snapshots that were asked for that lately; older marks are removed."""
@@ -158,6 +160,7 @@ class ShadowGit:
         ):
             path = self.folder / name
             if not path.exists() or path.read_text(encoding="utf-8", errors="replace") != text:
+                path.touch(mode=0o600)
                 path.write_text(text, encoding="utf-8", errors="replace")
 
     def _excluded(self) -> str:
