@@ -144,3 +144,9 @@ def _no_space(*_: object) -> None:
 @pytest.mark.parametrize(("data", "lines"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"a\nb", 2)])
 def test_lines_are_counted_as_a_reader_would(data: bytes, lines: int) -> None:
     assert count_lines(data) == lines
+
+
+def test_a_transcript_that_was_never_begun_is_empty(tmp_path: Path) -> None:
+    missing = tmp_path / "transcript"
+    assert read_raw(missing) == b""
+    assert read_timed(missing) == b""
