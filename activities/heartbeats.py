@@ -23,5 +23,5 @@ async def beating() -> AsyncIterator[None]:
 
 async def _beat() -> None:
     while True:
-        activity.heartbeat()
         await asyncio.sleep(EVERY_S)
+        activity.heartbeat()

@@ -20,6 +20,8 @@ from storage.project_file import LoadedFile
 from storage.tables import Project, ProjectFileRow, SessionRow
 
 PROJECTS_PER_PAGE_MAX = 500
+FILES_KEPT_MAX = 256
+_FILES: dict[str, ProjectFile] = {}
 WATCHED_MAX = 10_000
 SESSIONS_TOLD_MAX = 500
 
@@ -98,11 +100,16 @@ def keep_file(db: Db, file_hash: str, content: dict[str, Any]) -> None:
 
 
 def file_by_hash(db: Db, file_hash: str) -> ProjectFile:
-    """The project file that a session began with."""
+    """The project file that a session began with; a hash always names the same one."""
+    known = _FILES.get(file_hash)
+    if known is not None:
+        return known
     row = db.get(ProjectFileRow, file_hash)
     if row is None:
         raise NotFound("no such project file")
-    return ProjectFile.model_validate(row.content)
+    if len(_FILES) >= FILES_KEPT_MAX:
+        _FILES.clear()
+    return _FILES.setdefault(file_hash, ProjectFile.model_validate(row.content))
 
 
 def by_path(db: Db, operator_id: str, path: str) -> Project | None:

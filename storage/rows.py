@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Table, update
+from sqlalchemy import Insert, Table, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.engine import CursorResult
@@ -27,15 +28,21 @@ def insert_once(db: Db, model: type[SQLModel], values: Mapping[str, Any]) -> boo
 
 
 def insert_all_once(db: Db, model: type[SQLModel], rows: Sequence[Mapping[str, Any]]) -> int:
-    """`insert_once` for many rows in one statement; how many were new."""
+    """`insert_once` for many rows; how many were new."""
     if not rows:
         return 0
-    postgres = db.get_bind().dialect.name == "postgresql"
-    insert = postgres_insert if postgres else sqlite_insert
-    statement = insert(table(model)).values([dict(row) for row in rows]).on_conflict_do_nothing()
+    statement = _insert_once(table(model), db.get_bind().dialect.name)
+    values = [dict(row) for row in rows]
+    result = db.connection().execute(statement, values[0] if len(values) == 1 else values)
+    return cast("CursorResult[Any]", result).rowcount
+
+
+@lru_cache(maxsize=256)
+def _insert_once(place: Table, dialect: str) -> Insert:
+    """The statement without its values, so that it is compiled once and not for every row."""
+    insert = postgres_insert if dialect == "postgresql" else sqlite_insert
     # Without the option psycopg's count of an INSERT is lost, and every row looks like a repeat.
-    counted = statement.execution_options(preserve_rowcount=True)
-    return cast("CursorResult[Any]", db.connection().execute(counted)).rowcount
+    return insert(place).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
 
 
 def step_counter(db: Db, model: type[SQLModel], key: Any, column: str, by: int = 1) -> int:
