@@ -23,13 +23,14 @@ async def fill(rig: Rig, count: int = 4) -> list[str]:
     return busy
 
 
-@pytest.mark.req("K-013", "K-014", "K-015", "K-030", "K-119", "K-120", "K-121", "K-145")
+@pytest.mark.req("K-013", "K-014", "K-015", "K-030", "K-037", "K-119", "K-120", "K-121", "K-145")
 async def test_the_fifth_of_a_project_is_created_and_its_message_queued(rig: Rig) -> None:
     await fill(rig)
     session = rig.session()
     answer = await rig.send(session, "hello")
     assert (answer.state, answer.queued, answer.reason) == ("queued", True, "concurrency_limit")
-    assert rig.run_row(answer.run_id or "").state == "pending"
+    waiting = rig.run_row(answer.run_id or "")
+    assert (waiting.state, waiting.started_at) == ("pending", None)
     assert rig.texts(session) == ["hello"]
     queued = await rig.event(session, "session.queued")
     assert (queued.data["reason"], queued.data["running_count"], queued.data["limit"]) == (

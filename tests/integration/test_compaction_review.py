@@ -61,7 +61,7 @@ def pending(sqlite_store: OpenStore, tmp_path: Path) -> Pending:
     return Pending(Workshop(sqlite_store, tmp_path / "p", PROJECT))
 
 
-@pytest.mark.req("K-083")
+@pytest.mark.req("K-057", "K-080", "K-083")
 async def test_a_reviewed_compaction_ends_the_run_and_goes_on_as_the_operator_edited_it(
     pending: Pending,
 ) -> None:
@@ -73,6 +73,10 @@ async def test_a_reviewed_compaction_ends_the_run_and_goes_on_as_the_operator_ed
     assert held.current_checkpoint == record.checkpoint_id
     assert (run.state, run.finish_reason) == ("done", "awaiting_compaction")
     assert record.summary
+    assert (record.run_id, record.agent_path, record.rolled_back) == (run.id, "primary", False)
+    waits = store.read(lambda db: checkpoints.get(db, shop.session_id, record.checkpoint_id or ""))
+    assert (waits.created_by, waits.reason) == ("compaction", "compaction_pending")
+    assert waits.compaction_id == record.id
     assert len(shop.history()) == 25, "nothing is superseded before the operator's word"
     step = pending.step("approve")
     kept = record.superseded_message_ids[:-2]
@@ -132,7 +136,7 @@ async def test_a_rejected_compaction_leaves_everything_and_the_session_idle(
     assert len(shop.history()) == 25
 
 
-@pytest.mark.req("K-085")
+@pytest.mark.req("K-080", "K-085")
 async def test_a_rollback_past_a_waiting_compaction_drops_it(pending: Pending) -> None:
     shop, store = pending.shop, pending.shop.store
     record = await pending.hold()

@@ -152,12 +152,17 @@ async def test_a_session_ends_from_every_state(
         await rig.plain(session, "end")
 
 
-@pytest.mark.req("K-010", "K-025")
+@pytest.mark.req("K-010", "K-025", "H-024")
 async def test_a_reopened_session_is_answered_and_one_that_failed_stays_ended(rig: Rig) -> None:
     session = rig.session()
     await rig.run(session, "one")
     await rig.plain(session, "end")
+    ended = rig.row(session)
+    assert ended.ended_at is not None
+    assert ended.end_reason
     assert (await rig.plain(session, "reopen")).state == "idle"
+    reopened = rig.row(session)
+    assert (reopened.ended_at, reopened.end_reason) == (None, None)
     assert (await rig.run(session, "two")).state == "done"
     assert rig.texts(session) == ["one", "You said: one", "two", "You said: two"]
     failed = await _failed(rig)

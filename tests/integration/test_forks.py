@@ -74,7 +74,7 @@ def test_a_fork_of_a_fork_of_a_fork_sees_every_level(either_desk: Desk) -> None:
     assert desk.texts(chain[0])[0] == "level 0"
 
 
-@pytest.mark.req("K-112")
+@pytest.mark.req("K-112", "F-004", "F-036")
 def test_a_fork_starts_at_a_checkpoint_or_at_a_head(desk: Desk) -> None:
     source = desk.session()
     head_id = desk.run(source, "one")

@@ -70,7 +70,7 @@ def test_the_first_message_gives_a_title_once_and_never_over_a_users(shelf: Shel
     assert len(long) <= titles.AUTO_TITLE_CHARS + 1
 
 
-@pytest.mark.req("H-029")
+@pytest.mark.req("H-029", "F-007")
 def test_names_resolve_in_the_fixed_order(shelf: Shelf) -> None:
     first, second, third = (shelf.session() for _ in range(3))
     set_title(shelf, second, "work #2")
@@ -110,6 +110,7 @@ def test_a_prefix_must_be_unique_and_ones_own(shelf: Shelf) -> None:
             meant(name)
 
 
+@pytest.mark.req("F-007")
 def test_aliases_have_rules(shelf: Shelf) -> None:
     session = shelf.session()
 

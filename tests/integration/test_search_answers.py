@@ -200,7 +200,7 @@ def test_a_completed_message_can_be_filed_anew(shelf: Shelf) -> None:
     assert shelf.found("whole") == {message.id}
 
 
-@pytest.mark.req("H-011")
+@pytest.mark.req("H-011", "F-005")
 def test_forgotten_sessions_leave_the_index(shelf: Shelf) -> None:
     session, other = shelf.session(), shelf.session()
     shelf.say(session, "secret word")

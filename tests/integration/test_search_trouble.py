@@ -32,7 +32,7 @@ HARMS = (
 )
 
 
-@pytest.mark.req("H-013")
+@pytest.mark.req("H-013", "F-001")
 def test_a_damaged_index_is_built_anew_by_the_next_search(sqlite_store: OpenStore) -> None:
     shelf = Shelf(sqlite_store)
     session = shelf.session()
@@ -53,6 +53,7 @@ def test_a_damaged_index_is_built_anew_on_postgres(shared_postgres_store: OpenSt
     assert shelf.found("needle") == {first.id}
 
 
+@pytest.mark.req("F-005")
 def test_a_half_built_index_says_so(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     session = shelf.session()
     catch_up(shelf.store)
