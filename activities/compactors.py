@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from agent.tokens import context_window, estimate
 from domain.project_file import AgentSpec
 from settings.config import Config
 from storage import blobs, calls, projects
+from storage.blobs import BlobMissing
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.tables import Call
@@ -119,7 +121,8 @@ class Compactors:
         *,
         instructions: str | None = None,
     ) -> None:
-        turns = summary_request(removed, window=context_window(route, self.config))
+        focus = await asyncio.to_thread(self._focus, job)
+        turns = summary_request(removed, window=context_window(route, self.config), focus=focus)
         if instructions:
             turns[0] = Turn("system", f"{turns[0].text}\n\nAlso: {instructions}")
         await self.store.awrite(lambda db: self._begin(db, job, route, removed))
@@ -140,6 +143,15 @@ class Compactors:
         if not answer.text.strip():
             raise CompactorFailed("the model gave no summary")
         made.summary = _bounded(answer.text.strip(), job.summary_tokens_max)
+
+    def _focus(self, job: Job) -> str | None:
+        if job.step.focus_id is None:
+            return None
+        try:
+            focus: str = self.store.blobs.read_json(job.step.focus_id)
+        except BlobMissing:
+            return None  # a wish that waited for longer than staged bytes are kept
+        return focus
 
     def _begin(self, db: Db, job: Job, route: Route, removed: list[Entry]) -> None:
         descriptor = {

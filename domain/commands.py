@@ -61,6 +61,7 @@ class Compact(Command):
     compaction_id: str = ""
     strategy: str | None = None
     agent_path: str = "primary"
+    focus_id: str | None = None  # blob with what the summary should keep above all
 
 
 @dataclass(frozen=True, kw_only=True)

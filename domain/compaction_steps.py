@@ -17,6 +17,7 @@ class CompactStep:
     agent_path: str = "primary"
     invocation_id: str | None = None
     strategy: str | None = None  # None: as the project file says
+    focus_id: str | None = None  # blob with what the summary should keep above all
 
 
 @dataclass(frozen=True, kw_only=True)

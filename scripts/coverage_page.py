@@ -23,13 +23,11 @@ UNPROVEN = {
     "H-005": "says what is not stored: there is no batch runner and no trajectory here",
     "H-017": "the history of Hermes' own schema; its newest version is imported, others are"
     " refused (H-014), and our chain is H-015 and H-016",
-    "H-044": "half of it is there: `keep_turns` protects the newest turns (2 unless the project"
-    " file says more, up to 100); a compaction takes no focus topic from the operator",
     "H-045": "Holdfast speaks no ACP; an editor is a client of the API like any other, and"
     " `source` says which",
     "H-046": "there are no hooks; the events `session.ended`, `session.cleared` and"
     " `subagent.finished` tell the same to whoever listens",
-    "O": "not built: agents have no memory index; the `search` tool finds words in their"
+    "O": "not built: agents have no memory index; the tool `session_search` finds words in their"
     " operator's sessions",
     "F-021": "decided otherwise in part: what people read and search is a column, and a tool's"
     " output becomes a blob when it is too long for a model",

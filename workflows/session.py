@@ -378,6 +378,7 @@ class SessionWorkflow:
             trigger="operator_manual",
             agent_path=command.agent_path,
             strategy=command.strategy,
+            focus_id=command.focus_id,
         )
         done = await steps.compact_context(step, Compacted, summary="compact: operator_manual")
         return Answer(state=core.state, compaction_id=done.compaction_id)

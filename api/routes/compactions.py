@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
@@ -68,6 +69,7 @@ class CompactBody(RequestBody):
 
     strategy: Strategy | None = None
     agent_path: Annotated[Text, Field(min_length=1, max_length=1000)] = "primary"
+    focus: Annotated[Text, Field(min_length=1, max_length=1000)] | None = None
 
 
 class Feedback(RequestBody):
@@ -88,7 +90,7 @@ async def compact_session(
     command_id: CommandId,
     body: CompactBody | None = None,
 ) -> dict[str, Any]:
-    """Compact the context of an idle session now."""
+    """Compact the context of an idle session now; a summary keeps the `focus` above all."""
     wanted = body or CompactBody()
     command = Compact(
         command_id=command_id,
@@ -96,6 +98,7 @@ async def compact_session(
         compaction_id=command_id,
         strategy=wanted.strategy,
         agent_path=wanted.agent_path,
+        focus_id=await _stage_focus(store, wanted.focus),
     )
     answer = await commands.send(session, "compact", command)
     return await _show(store, session.id, answer.compaction_id or command_id)
@@ -156,6 +159,13 @@ async def undo_compaction(
     """Take the newest compaction back: its messages count again, its summary does not."""
     await store.awrite(lambda db: compactions.undo(db, session.id, compaction_id))
     return await _show(store, session.id, compaction_id)
+
+
+async def _stage_focus(store: OpenStore, focus: str | None) -> str | None:
+    """Keep the words where the worker finds them; no row names them, so they go within a day."""
+    if focus is None:
+        return None
+    return (await asyncio.to_thread(store.blobs.put_json, focus)).id
 
 
 async def _show(store: OpenStore, session_id: str, compaction_id: str) -> dict[str, Any]:

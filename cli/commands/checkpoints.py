@@ -126,6 +126,7 @@ def compare(session: SessionName, other: SessionName, as_json: AsJson = False) -
 def compact(
     session: SessionName,
     strategy: Annotated[str | None, typer.Option(help="drop, summarize or delegate")] = None,
+    focus: Annotated[str | None, typer.Option(help="what a summary keeps above all")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a session's context shorter now."""
@@ -133,7 +134,8 @@ def compact(
 
     with connect(timeout_s=180.0) as client:
         path = f"/sessions/{client.session(session)['id']}/compact"
-        answer = client.post(path, {"strategy": strategy} if strategy else {})
+        wanted = {"strategy": strategy, "focus": focus}
+        answer = client.post(path, {name: value for name, value in wanted.items() if value})
     emit(answer, as_json=as_json, text=f"compacted: {answer['id']}")
 
 

@@ -148,6 +148,13 @@ def test_by_hand_everything_that_may_go_goes() -> None:
     assert made.superseded == ("m0", "m1", "m2", "m3")
 
 
+@pytest.mark.req("H-044")
+def test_the_newest_turns_are_protected_as_many_as_asked() -> None:
+    entries = [said(f"m{n}", "user" if n % 2 == 0 else "assistant") for n in range(30)]
+    made = plan(entries, upper=0.85, lower=0.6, window=100, keep_turns=20, everything=True)
+    assert made.kept == tuple(f"m{n}" for n in range(10, 30))
+
+
 @pytest.mark.req("K-074")
 @pytest.mark.parametrize(("tokens", "expected"), [(849, False), (850, True), (851, True)])
 def test_the_upper_mark_itself_triggers(tokens: int, expected: bool) -> None:
