@@ -30,6 +30,8 @@ from storage.tables import SessionRow, ToolCallRow
 from terminal.errors import TerminalError
 
 MODEL_BYTES_MAX = 32 * 1024
+# A shell keeps the last 32 KiB itself; what JSON adds to them must not cut its end and its code.
+SHELL_BYTES_MAX = 2 * MODEL_BYTES_MAX
 CHANGES_FILES = frozenset({"shell", "write_file", "edit_file"})
 FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "list_files", "grep"})
 
@@ -125,7 +127,8 @@ class ToolActivities:
     async def _close(self, request: ToolRequest, outcome: ToolOutcome) -> ToolResult:
         text, reference = outcome.text, None
         blob = None
-        if len(text.encode("utf-8", "surrogatepass")) > MODEL_BYTES_MAX:
+        most = SHELL_BYTES_MAX if request.call.tool_name == "shell" else MODEL_BYTES_MAX
+        if len(text.encode("utf-8", "surrogatepass")) > most:
             blob = self.store.blobs.put(text.encode("utf-8", "surrogatepass"), "text/plain")
             text = _cut(text, blob.id)
         output: Any = outcome.output if blob is None else {"cut": text}
