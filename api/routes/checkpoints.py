@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -20,6 +21,7 @@ from api.errors import documented
 from api.models import RequestBody, SessionShown, Shown, Text, shows
 from api.routes.messages import as_answered
 from api.routes.sessions import ONE, shown
+from domain.clock import now_ms
 from domain.commands import Answer, Pause, Resume, RollBack
 from domain.errors import Conflict, Gone
 from storage import blobs, checkpoints, prompt_edits
@@ -31,6 +33,8 @@ from storage.session_views import make_cursor, read_cursor
 router = APIRouter(tags=["checkpoints"])
 REASON_CHARS_MAX = 1000
 MESSAGE_IDS_MAX = 10_000
+FILES_WAIT_MS = 2_000
+FILES_LOOK_S = 0.02
 CheckpointId = Annotated[str, Path(min_length=1, max_length=64)]
 Target = Annotated[str, Path(min_length=1, max_length=512)]
 MessageId = Annotated[Text, Field(max_length=64)]
@@ -124,6 +128,7 @@ async def pause_session(
         reason=(body or PauseBody()).reason,
     )
     answer = await _conflicting(commands.send(session, "checkpoint", command))
+    await _files_saved(store, session.id, answer.checkpoint_id or command_id)
     return await _show(store, session.id, answer.checkpoint_id or command_id)
 
 
@@ -215,6 +220,7 @@ async def resume_checkpoint(
 ) -> dict[str, Any]:
     """Go on from the pause point; needs a slot."""
     await _check(store, session.id, checkpoint_id)
+    await _files_saved(store, session.id, checkpoint_id)
     wanted = body or ResumeBody()
     command = Resume(
         command_id=command_id,
@@ -268,6 +274,16 @@ async def _show(store: OpenStore, session_id: str, checkpoint_id: str) -> dict[s
 
 async def _check(store: OpenStore, session_id: str, checkpoint_id: str) -> None:
     await store.aread(lambda db: checkpoints.get(db, session_id, checkpoint_id))
+
+
+async def _files_saved(store: OpenStore, session_id: str, checkpoint_id: str) -> None:
+    """Let a fresh checkpoint save its files first: going on at once would leave it without."""
+    while True:
+        point = await store.aread(lambda db: checkpoints.get(db, session_id, checkpoint_id))
+        saved = point.tree is not None or bool(point.tree_note)
+        if saved or now_ms() - point.created_at > FILES_WAIT_MS:
+            return
+        await asyncio.sleep(FILES_LOOK_S)
 
 
 async def _stage_review(store: OpenStore, body: ResumeBody) -> str | None:
