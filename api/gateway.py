@@ -28,6 +28,8 @@ STOPPING = "the server is stopping; the same request may be repeated"
 # An export may be long; everything else has the one limit.
 IMPORT_PATH = "/api/v1/sessions/import"
 IMPORT_BYTES_MAX = 64 * 1024 * 1024
+# Any text is a valid query there, so what cannot be looked for is a space.
+SEARCH_PATH = "/api/v1/search"
 
 
 class Gateway:
@@ -82,6 +84,8 @@ class Gateway:
             check_host(self.services, HTTPConnection(scope))
         except Refusal as refusal:
             return refusal_answer(refusal)
+        if scope["path"] == SEARCH_PATH:
+            scope["query_string"] = scope["query_string"].replace(b"%00", b"%20")
         if b"%00" in scope.get("raw_path", b"") or b"%00" in scope["query_string"]:
             return error_answer(400, "bad_request", "an address has no NUL in it")
         length = Headers(scope=scope).get("content-length", "0")

@@ -12,6 +12,8 @@ from api.openapi import described
 def _storable(text: str) -> str:
     if "\0" in text:
         raise ValueError("must not contain NUL")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("must not contain half of a surrogate pair")
     return text
 
 

@@ -75,6 +75,7 @@ async def launch(
     return response
 
 
+@router.get("/api/v1/metrics", include_in_schema=False)
 @router.get(
     "/metrics", tags=["health"], response_class=PlainTextResponse, responses=documented(401)
 )

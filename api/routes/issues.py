@@ -87,16 +87,19 @@ class TodoOp(RequestBody):
 
 
 class TodoChange(RequestBody):
-    """Operations in order, or the whole list as Markdown."""
+    """Operations in order, the text of one more todo, or the whole list as Markdown."""
 
+    text: Annotated[Text, Field(min_length=1, max_length=todos.TEXT_CHARS_MAX)] | None = None
     ops: list[TodoOp] | None = Field(default=None, min_length=1, max_length=todos.OPS_MAX)
     markdown: Annotated[Text, Field(max_length=MARKDOWN_CHARS_MAX)] | None = None
 
     @model_validator(mode="after")
     def check_one(self) -> TodoChange:
-        """One of the two, not both."""
-        if (self.ops is None) == (self.markdown is None):
-            raise ValueError("give either ops or markdown")
+        """One of the three, and no more."""
+        if [self.text, self.ops, self.markdown].count(None) != 2:
+            raise ValueError("give either ops, text or markdown")
+        if self.text is not None:
+            self.ops = [TodoOp(op="append", text=self.text)]
         return self
 
 

@@ -24,7 +24,14 @@ def plain(api: ApiServer) -> Iterator[httpx2.Client]:
 
 
 def test_what_needs_no_token_answers_without_one(plain: httpx2.Client) -> None:
-    for path in ("/healthz", "/api/v1/versions", "/api/v1/dsl/schema", "/", "/metrics"):
+    for path in (
+        "/healthz",
+        "/api/v1/versions",
+        "/api/v1/dsl/schema",
+        "/",
+        "/metrics",
+        "/api/v1/metrics",
+    ):
         answer = plain.get(path)
         assert answer.status_code == 200, path
         assert answer.headers["x-request-id"]
@@ -122,6 +129,7 @@ def test_errors_have_one_shape(caller: Caller) -> None:
         caller.http.get("/sessions", params={"limit": "many"}),
         caller.http.post("/projects/load", content=b"{broken", headers=json_type),
         caller.http.post("/projects/load", content=b"\xff\xfe", headers=json_type),
+        caller.http.post("/projects/load", content=b'{"path": "/\\ud800"}', headers=json_type),
         caller.http.get("/sessions/%00"),
         caller.http.get("/sessions/unknown"),
     ]
@@ -130,6 +138,11 @@ def test_errors_have_one_shape(caller: Caller) -> None:
         assert set(answer.json()) == {"error"}
         assert {"code", "message"} <= set(answer.json()["error"])
         assert answer.headers["x-request-id"]
+
+
+def test_any_text_is_a_valid_query(caller: Caller) -> None:
+    for text in ("\0", "a\0b", '"', "NEAR(", "\U0001f389"):
+        assert caller.http.get("/search", params={"q": text}).status_code == 200
 
 
 def test_a_request_keeps_the_id_it_came_with(caller: Caller) -> None:

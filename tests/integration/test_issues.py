@@ -81,9 +81,12 @@ def test_todos_are_changed_by_operations_or_as_markdown(
     assert changed["markdown"] == "- [x] a\n- [/] b\n"
     text = caller.http.get(path).json()["markdown"] + "- [ ] c\n"
     assert caller.http.post(path, json={"markdown": text}).json()["markdown"] == text
+    text += "- [ ] d\n"
+    assert caller.http.post(path, json={"text": "d"}).json()["markdown"] == text
     refused: list[dict[str, Any]] = [
         {},
         {"ops": []},
+        {"text": ""},
         {"ops": ops, "markdown": text},
         {"ops": [{"op": "done"}]},
     ]
