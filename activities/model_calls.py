@@ -41,7 +41,7 @@ from storage.message_views import message_json
 from storage.opening import OpenStore
 from storage.tables import Call, Run, ToolCallRow
 
-PROVIDER_ATTEMPTS = 8
+PROVIDER_ATTEMPTS = 6
 
 
 class ModelActivities:
