@@ -34,7 +34,7 @@ router = APIRouter(tags=["checkpoints"])
 REASON_CHARS_MAX = 1000
 MESSAGE_IDS_MAX = 10_000
 FILES_WAIT_MS = 2_000
-FILES_LOOK_S = 0.02
+FILES_LOOK_MS = 20
 CheckpointId = Annotated[str, Path(min_length=1, max_length=64)]
 Target = Annotated[str, Path(min_length=1, max_length=512)]
 MessageId = Annotated[Text, Field(max_length=64)]
@@ -278,12 +278,12 @@ async def _check(store: OpenStore, session_id: str, checkpoint_id: str) -> None:
 
 async def _files_saved(store: OpenStore, session_id: str, checkpoint_id: str) -> None:
     """Let a fresh checkpoint save its files first: going on at once would leave it without."""
-    while True:
+    for _ in range(FILES_WAIT_MS // FILES_LOOK_MS):
         point = await store.aread(lambda db: checkpoints.get(db, session_id, checkpoint_id))
         saved = point.tree is not None or bool(point.tree_note)
         if saved or now_ms() - point.created_at > FILES_WAIT_MS:
             return
-        await asyncio.sleep(FILES_LOOK_S)
+        await asyncio.sleep(FILES_LOOK_MS / 1000)
 
 
 async def _stage_review(store: OpenStore, body: ResumeBody) -> str | None:
