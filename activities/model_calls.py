@@ -41,7 +41,8 @@ from storage.message_views import message_json
 from storage.opening import OpenStore
 from storage.tables import Call, Run, ToolCallRow
 
-PROVIDER_ATTEMPTS = 6
+# About half a minute for a provider that is away, two minutes for one that asks to wait.
+PROVIDER_ATTEMPTS, RATE_LIMITED_ATTEMPTS = 6, 9
 
 
 class ModelActivities:
@@ -319,7 +320,8 @@ def _input(arguments: dict[str, object], invalid: str | None) -> dict[str, objec
 def _as_failure(error: PermanentProviderError | PassingProviderError) -> ApplicationError:
     if isinstance(error, PermanentProviderError):
         return ApplicationError(error.message, type="provider_refused", non_retryable=True)
-    last = activity.info().attempt >= PROVIDER_ATTEMPTS
+    most = RATE_LIMITED_ATTEMPTS if error.code == "rate_limited" else PROVIDER_ATTEMPTS
+    last = activity.info().attempt >= most
     wait = error.retry_after_s
     return ApplicationError(
         UNREACHABLE,
