@@ -55,7 +55,7 @@ async def file_closed(services: Services, pty_id: str) -> None:
             reason=ended.reason.value,
             exit_code=ended.code,
             transcript=blobs.commit(db, blob),
-            text=raw.decode("utf-8", "replace").replace("\0", ""),
+            text=raw.decode("utf-8", "replace"),
             line_count=count_lines(raw),
         )
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 PROJECT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}[a-z0-9]$"
-AGENT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"
 ROOT_ONLY_TOOLS = ("todo", "issue")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 WORKFLOW = "Session"
 SUBAGENT_WORKFLOW = "Subagent"
-UPKEEP_WORKFLOW = "Upkeep"
 
 # Updates; those in SIGNALS are signals of the same name too.
 UPDATES = (

@@ -22,7 +22,6 @@ from storage.tables_history import Compaction
 RECORDS_MAX = 1000
 COLLAPSED_AT_ONCE = 100
 SUMMARY_KIND = "summary"
-FLAGS = ("good", "bad", "neutral")
 NOTES_CHARS_MAX = 4000
 _compactions = table(Compaction)
 _SHOWN = (

@@ -59,7 +59,7 @@ def closed(
             session_id=pty.session_id,
             pty_id=pty_id,
             transcript=transcript,
-            text=text[:TEXT_CHARS_MAX],
+            text=text.replace("\0", "")[:TEXT_CHARS_MAX],  # Postgres takes no NUL
             line_count=line_count,
             created_at=now_ms(),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
 
 from temporalio.exceptions import ApplicationError
@@ -18,7 +17,6 @@ from workflows import steps
 from workflows.gate import Gate, should_roll
 from workflows.ids import fresh_id
 
-TOOL_GRACE = timedelta(seconds=60)
 FUTILE_MAX = 2
 RESUMED = "The operator resumed the session."
 

@@ -22,7 +22,7 @@ from storage.tables import Message
 from storage.tables_history import PtyTranscript
 from storage.trouble import StoreBusy, StoreUnwritable, is_passing
 
-LIMIT_DEFAULT, LIMIT_MAX = 50, 500
+LIMIT_DEFAULT = 50
 _CHUNK = 200
 _messages, _terminals = table(Message), table(PtyTranscript)
 _log = structlog.get_logger(__name__)
