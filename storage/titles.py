@@ -22,12 +22,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def set_title(db: Db, session_id: str, title: str | None) -> None:
-    """Give the session this title, or none; Conflict when another of the operator's has it."""
+    """Give the session this title, or none; Conflict when the operator gave it to another.
+
+    A session that only got the title by itself makes way: it goes on under the next number.
+    """
     session = sessions.get(db, session_id)
     words = None if title is None else cleaned(title)
     if words is not None and words == session.title:
         change(db, SessionRow, session_id, title_source="user")
         return
+    if words is not None:
+        _make_way(db, session.created_by, words)
     if not _give(db, session_id, words, None if words is None else "user"):
         raise Conflict("another of your sessions has this title", {"title": words})
 
@@ -96,6 +101,13 @@ def _numbered(db: Db, operator_id: str, base: str) -> list[tuple[int, str]]:
         elif number and number["base"] == base:
             found.append((int(number["number"]), str(session_id)))
     return found
+
+
+def _make_way(db: Db, operator_id: str, title: str) -> None:
+    """Number the session that has this title only by itself."""
+    other = holder(db, operator_id, title)
+    if other is not None and sessions.get(db, other).title_source == "auto":
+        _give(db, other, next_title(db, operator_id, title), "auto")
 
 
 def _give(db: Db, session_id: str, title: str | None, source: str | None) -> bool:

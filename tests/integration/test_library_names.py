@@ -70,6 +70,29 @@ def test_the_first_message_gives_a_title_once_and_never_over_a_users(shelf: Shel
     assert len(long) <= titles.AUTO_TITLE_CHARS + 1
 
 
+@pytest.mark.req("H-007", "H-028", "H-030")
+def test_a_title_that_came_by_itself_makes_way_for_a_users(shelf: Shelf) -> None:
+    by_itself, second, mine, late = (shelf.session() for _ in range(4))
+    for session in (by_itself, second):
+        shelf.say(session, "Plan")
+        shelf.store.write(lambda db, key=session: titles.auto_title(db, key))  # type: ignore[misc]
+    set_title(shelf, mine, "Plan")
+    assert [title_of(shelf, key) for key in (by_itself, second, mine)] == [
+        "Plan #3",
+        "Plan #2",
+        "Plan",
+    ]
+    # Now it is somebody's own word, and holds against the next.
+    with pytest.raises(Conflict):
+        set_title(shelf, late, "Plan")
+    set_title(shelf, late, "Plan #2")
+    assert title_of(shelf, second) == "Plan #4"
+    # A title that was confirmed counts as given.
+    set_title(shelf, second, "Plan #4")
+    with pytest.raises(Conflict):
+        set_title(shelf, mine, "Plan #4")
+
+
 @pytest.mark.req("H-029", "F-007")
 def test_names_resolve_in_the_fixed_order(shelf: Shelf) -> None:
     first, second, third = (shelf.session() for _ in range(3))
