@@ -203,7 +203,7 @@ def _start_queued(db: Db, step: QueueStep) -> str:
     session = sessions.lock(db, step.session_id)
     if session.state == State.RUNNING and session.active_run is not None:
         return session.active_run
-    return admission.start_queued(db, step.session_id, step.user_id)
+    return admission.start_queued(db, step.session_id, step.user_id, trigger=step.trigger)
 
 
 def _discard(db: Db, step: QueueStep) -> bool:

@@ -43,6 +43,7 @@ class Resume(Command):
     checkpoint_id: str | None = None
     compaction: str | None = None  # approve | reject
     review_id: str | None = None  # blob with the operator's summary and message ids
+    queued_run: str | None = None  # by itself: this run from the queue, and nothing else
 
 
 @dataclass(frozen=True, kw_only=True)

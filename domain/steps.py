@@ -70,6 +70,7 @@ class QueueStep:
 
     session_id: str
     user_id: str
+    trigger: str = "resume"  # or auto_resume, when nobody asked
 
 
 @dataclass(frozen=True, kw_only=True)

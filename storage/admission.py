@@ -62,7 +62,7 @@ def admit(db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str
     return Admitted(State(moved.state), run_id, message_id)
 
 
-def start_queued(db: Db, session_id: str, user_id: str) -> str:
+def start_queued(db: Db, session_id: str, user_id: str, *, trigger: str = "resume") -> str:
     """Start the pending run of a queued session; 409 when there is no slot."""
     session = sessions.lock(db, session_id)
     next_state(State(session.state), Action.START)
@@ -70,7 +70,7 @@ def start_queued(db: Db, session_id: str, user_id: str) -> str:
         raise Conflict("the session is not queued", {"state": session.state})
     require_slot(db, session)
     runs.start(db, session.active_run)
-    sessions.move(db, session_id, Action.START, "resume", run_id=session.active_run)
+    sessions.move(db, session_id, Action.START, trigger, run_id=session.active_run)
     running, _ = sessions.project_slots(db, session.project_id)
     resumed = SessionResumedFromQueue(
         session_id=session_id, run_id=session.active_run, user_id=user_id, running_count=running

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
-from typing import Any
 
 import structlog
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowUpdateFailedError
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from domain.commands import Answer, NewMessage
-from domain.session_start import SessionStart
-from domain.wire import TASK_TIMEOUT_S, WORKFLOW
+from domain.commands import NewMessage
 from settings.environment import Settings
 from storage.chats import conversations, rows
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.tables_library import ChatMessage
+from worker.sending import send
 
 log = structlog.get_logger()
 LINES_MAX = 200
@@ -52,18 +48,8 @@ async def _send(client: Client, settings: Settings, store: OpenStore, line: Chat
     if session is None:
         return
     command = NewMessage(command_id=line.id, user_id=line.operator_id, message_id=line.id)
-    start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-        WORKFLOW,
-        SessionStart(session.id),
-        id=session.id,
-        task_queue=settings.task_queue,
-        task_timeout=timedelta(seconds=TASK_TIMEOUT_S),
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-    )
     try:
-        await client.execute_update_with_start_workflow(
-            "message", command, start_workflow_operation=start, id=line.id, result_type=Answer
-        )
+        await send(client, settings.task_queue, session.id, "message", command)
     except WorkflowUpdateFailedError as error:
         # Refused: somebody else was quicker. The line waits for the next turn.
         log.info("chats.refused", message_id=line.id, reason=str(error.cause)[:200])

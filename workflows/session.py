@@ -264,10 +264,8 @@ class SessionWorkflow:
         core = self.core
         user = command.user_id or core.carried.operator
         if core.state is State.QUEUED and command.checkpoint_id is None:
-            run_id = await steps.start_queued(QueueStep(session_id=core.id, user_id=user), str)
-            core.enter(State.RUNNING)
-            return Answer(state=core.state, run_id=run_id)
-        if core.state is not State.PAUSED:
+            return await self._dequeue(command, user)
+        if core.state is not State.PAUSED or command.queued_run is not None:
             words = f"cannot resume while {core.state}"
             raise refused(Conflict(words, {"state": core.state.value}))
         checkpoint_id = command.checkpoint_id or core.carried.checkpoint_id or ""
@@ -289,6 +287,18 @@ class SessionWorkflow:
         processes = ProcessesStep(session_id=core.id, run_id=run_id)
         await steps.resume_processes(processes, bool, summary="resume processes")
         return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
+
+    async def _dequeue(self, command: Resume, user: str) -> Answer:
+        """Start what is queued; one who comes by itself says what it saw waiting (auto_resume)."""
+        core = self.core
+        waiting_run = core.run.run_id if core.run is not None else None
+        if command.queued_run not in (None, waiting_run):
+            raise refused(Conflict("another message is queued by now", {"state": "queued"}))
+        trigger = "auto_resume" if command.queued_run is not None else "resume"
+        step = QueueStep(session_id=core.id, user_id=user, trigger=trigger)
+        run_id = await steps.start_queued(step, str)
+        core.enter(State.RUNNING)
+        return Answer(state=core.state, run_id=run_id)
 
     async def _review(self, command: Resume, checkpoint_id: str, user: str) -> Answer:
         """Paused without a run: a compaction waits for the operator's word."""
