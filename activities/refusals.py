@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
 from sqlalchemy.exc import DatabaseError
+from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.unbroken import unbroken
 from domain.errors import Refusal, Unavailable
 from domain.wire import STORE_DAMAGED
 from storage.blobs import BlobMissing
@@ -20,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def answering(step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def answering(step: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Turn refusals into failures that Temporal carries; what may pass is tried again.
 
     Damage of the store is final too: it fails the session (K-139).
@@ -28,8 +30,9 @@ def answering(step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
     @functools.wraps(step)
     async def answered(*args: P.args, **kwargs: P.kwargs) -> T:
+        work = step(*args, **kwargs)
         try:
-            return await step(*args, **kwargs)
+            return await (unbroken(work) if activity.info().is_local else work)
         except (BlobMissing, DatabaseError) as error:
             if not isinstance(error, BlobMissing) and not is_damage(error):
                 raise

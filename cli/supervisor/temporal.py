@@ -12,13 +12,15 @@ USUAL_PORT = 7233
 USUAL_UI_PORT = 8233
 RETENTION = "168h"
 SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
-# The default of 20 polls a second on the single shard adds 50 ms to every queued task; the last
-# two push a cancel to the activity instead of waiting for its next heartbeat.
+# The default of 20 polls a second on the single shard adds 50 ms to every queued task; the next
+# two push a cancel to the activity instead of waiting for its next heartbeat. A poll that misses
+# its worker's stop holds that stop up until it expires, by default for a minute.
 DYNAMIC_CONFIG = (
     "history.transferProcessorMaxPollRPS=200",
     "history.timerProcessorMaxPollRPS=200",
     "frontend.WorkerCommandsEnabled=true",
     "system.enableCancelActivityWorkerCommand=true",
+    'matching.longPollExpirationInterval="10s"',
 )
 
 
