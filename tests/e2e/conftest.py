@@ -34,7 +34,7 @@ def session(new_session: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 def in_state(client: httpx2.Client) -> Callable[..., dict[str, Any]]:
     """Waits until a session is in the state; the session as it is then."""
 
-    def wait(session_id: str, state: str, *, timeout_s: float = 30.0) -> dict[str, Any]:
+    def wait(session_id: str, state: str, *, timeout_s: float = 120.0) -> dict[str, Any]:
         def reached() -> dict[str, Any] | None:
             found: dict[str, Any] = client.get(f"/sessions/{session_id}").json()
             return found if found.get("state") == state else None

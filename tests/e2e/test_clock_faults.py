@@ -70,6 +70,6 @@ def run(client: httpx2.Client, path: str, word: str, jump: Callable[[], None]) -
     answer = client.post(f"{path}/messages", json={"content": f"{word}\n```script\n{script}\n```"})
     assert answer.status_code == 202, answer.text
     jump()
-    wait_for(lambda: client.get(path).json()["state"] == "idle", f"run {word}", timeout_s=90.0)
+    wait_for(lambda: client.get(path).json()["state"] == "idle", f"run {word}", timeout_s=120.0)
     runs = client.get(f"{path}/runs").json()["items"]
     assert {one["state"] for one in runs} == {"done"}, runs

@@ -20,7 +20,7 @@ from tests.support.product import Product
 from tests.support.waiting import wait_for
 
 # A part that was killed is back in a second, or in half a minute on a machine with other work.
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 OVER = {"done", "failed", "cancelled"}
 CRASHED = "session.crash_recovered"
 
@@ -51,7 +51,7 @@ def over(client: httpx2.Client, session_id: str, run_id: str) -> dict[str, Any]:
         found: dict[str, Any] = answer.json()
         return found if answer.status_code == 200 and found["state"] in OVER else None
 
-    found = wait_for(look, f"the end of run {run_id}", timeout_s=90.0)
+    found = wait_for(look, f"the end of run {run_id}", timeout_s=120.0)
     assert found is not None
     return found
 

@@ -55,14 +55,14 @@ def test_a_full_disk_is_said_and_left_behind(
     path = f"/sessions/{session['id']}"
 
     def say(content: str) -> httpx2.Response:
-        return local.post(f"{path}/messages", json={"content": content}, timeout=60.0)
+        return local.post(f"{path}/messages", json={"content": content}, timeout=120.0)
 
     def state() -> str:
         found: str = local.get(path).json()["state"]
         return found
 
     assert say("before").status_code == 202
-    wait_for(lambda: state() == "idle", "the first run", timeout_s=60.0)
+    wait_for(lambda: state() == "idle", "the first run", timeout_s=120.0)
     ballast = product_on_it.home / "ballast"
     with ballast.open("wb") as file:
         try:
@@ -77,9 +77,9 @@ def test_a_full_disk_is_said_and_left_behind(
     assert state() in {"idle", "running"}
     ballast.unlink()
     product_on_it.wait_until_ready()
-    wait_for(lambda: state() == "idle", "rest", timeout_s=90.0)
-    wait_for(lambda: say("after").status_code == 202, "a message to be taken", timeout_s=60.0)
-    wait_for(lambda: state() == "idle", "the last run", timeout_s=90.0)
+    wait_for(lambda: state() == "idle", "rest", timeout_s=120.0)
+    wait_for(lambda: say("after").status_code == 202, "a message to be taken", timeout_s=120.0)
+    wait_for(lambda: state() == "idle", "the last run", timeout_s=120.0)
     items: list[dict[str, Any]] = local.get(f"{path}/messages").json()["items"]
     asked = [one["content"] for one in items if one["role"] == "operator"]
     assert asked[0] == "before"

@@ -45,7 +45,7 @@ class Fleet:
         for child in reversed(self.children):
             child.send_signal(signal.SIGTERM)
         for child in self.children:
-            child.wait(timeout=30)
+            child.wait(timeout=120.0)
         if (pid := terminal_host.living_pid(self.settings.terminal_socket)) is not None:
             process.stop(pid, process.birth(pid), grace_s=5.0)
 
@@ -71,7 +71,7 @@ def fleet(postgres_url: str, tmp_path: Path) -> Iterator[Fleet]:
 @pytest.mark.req("K-006")
 def test_a_fleet_on_postgres_goes_on_when_a_worker_is_killed(fleet: Fleet, tmp_path: Path) -> None:
     first = fleet.run(HOLDFAST, "worker", "--with-terminal-host")
-    wait_for(lambda: answers(fleet), "the fleet to be ready", timeout_s=60.0)
+    wait_for(lambda: answers(fleet), "the fleet to be ready", timeout_s=120.0)
     fleet.run(HOLDFAST, "worker", "--with-terminal-host")
     _, token = credentials.add_operator(fleet.settings, "alice")
     folder = tmp_path / "project"
@@ -86,10 +86,10 @@ def test_a_fleet_on_postgres_goes_on_when_a_worker_is_killed(fleet: Fleet, tmp_p
         ]
         assert "6*7" in "".join(texts)
         first.send_signal(signal.SIGKILL)
-        assert first.wait(timeout=10) == -signal.SIGKILL
+        assert first.wait(timeout=120.0) == -signal.SIGKILL
         accepted = wait_for(lambda: taken(client, session["id"]), "the message to be taken")
         assert accepted is not None
-        run = client.wait_for_run(session["id"], accepted["run"]["id"], timeout_s=50.0)
+        run = client.wait_for_run(session["id"], accepted["run"]["id"], timeout_s=120.0)
         assert run["state"] == "done"
 
 

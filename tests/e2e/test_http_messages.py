@@ -104,7 +104,7 @@ def test_an_ended_session_is_over_until_it_is_reopened(
 
 def test_metrics_count_what_happened(product: Product, client: httpx2.Client) -> None:
     def counted() -> bool:
-        text = httpx2.get(f"{product.url}/metrics", trust_env=False, timeout=10.0).text
+        text = httpx2.get(f"{product.url}/metrics", trust_env=False, timeout=120.0).text
         return 'holdfast_sessions{state="idle"}' in text and "holdfast_http_requests_total" in text
 
     client.get("/sessions")

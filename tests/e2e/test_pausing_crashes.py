@@ -63,7 +63,7 @@ class Crash:
             answer = once()
             return answer if answer is not None and answer.status_code < 500 else None
 
-        answer = wait_for(answered, f"{path} to be answered", timeout_s=60)
+        answer = wait_for(answered, f"{path} to be answered", timeout_s=120.0)
         assert answer is not None
         assert answer.is_success, answer.text
         found: dict[str, Any] = answer.json()
@@ -73,7 +73,7 @@ class Crash:
         return str(self.client.get(self.path).json()["state"])
 
     def wait(self, state: str) -> None:
-        wait_for(lambda: self.state() == state, f"the session to be {state}", timeout_s=60)
+        wait_for(lambda: self.state() == state, f"the session to be {state}", timeout_s=120.0)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_every_client_has_every_frame_once_although_the_api_is_killed(
     product.wait_restarted("api", product.kill("api"))
     assert send(client, session["id"]).text == sent.text
     for listener in listeners:
-        listener.join(timeout=45)
+        listener.join(timeout=120.0)
         assert listener.over
         assert listener.text == "".join(words)
         for seqs in listener.seqs.values():
@@ -105,7 +105,7 @@ def test_the_system_socket_counts_runs(
     address = f"ws{product.url.removeprefix('http')}/api/v1/system/socket"
     headers = {"Authorization": f"Bearer {operator.token}"}
     with connect(address, additional_headers=headers, compression=None) as socket:
-        totals = [json.loads(socket.recv(timeout=30))["payload"]["total"]]
+        totals = [json.loads(socket.recv(timeout=120.0))["payload"]["total"]]
         run_message(session["id"], "hello")
-        totals += [json.loads(socket.recv(timeout=30))["payload"]["total"] for _ in range(2)]
+        totals += [json.loads(socket.recv(timeout=120.0))["payload"]["total"] for _ in range(2)]
     assert totals == [0, 1, 0]

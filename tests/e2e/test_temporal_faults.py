@@ -51,7 +51,7 @@ def test_a_command_waits_for_temporal_and_is_answered(
                 assert reader.get(f"/sessions/{session['id']}").json()["state"] == "idle"
                 assert messages(reader, session["id"]) == ["before"]
             assert not asked.done()
-        answer = asked.result(timeout=30)
+        answer = asked.result(timeout=120.0)
     assert answer.status_code == 202, answer.text
     in_state(session["id"], "idle")
     assert messages(client, session["id"]) == ["before", "meanwhile"]
@@ -71,16 +71,16 @@ def test_a_command_that_waited_too_long_says_so_and_may_be_repeated(
     body = {"content": "meanwhile"}
     path = f"/sessions/{session['id']}/messages"
     with stopped(product, "temporal"):
-        answer = client.post(path, json=body, headers=key, timeout=60.0)
+        answer = client.post(path, json=body, headers=key, timeout=120.0)
         assert answer.status_code == 503
         assert "may be repeated" in answer.json()["error"]["message"]
         assert answer.headers["retry-after"]
     product.wait_until_ready()
 
     def taken() -> bool:
-        return client.post(path, json=body, headers=key, timeout=60.0).status_code == 202
+        return client.post(path, json=body, headers=key, timeout=120.0).status_code == 202
 
-    wait_for(taken, "the repeat to be taken", timeout_s=60.0)
+    wait_for(taken, "the repeat to be taken", timeout_s=120.0)
     in_state(session["id"], "idle")
     assert messages(client, session["id"]) == ["before", "meanwhile"]
 
@@ -107,5 +107,5 @@ def test_a_worker_that_stood_still_for_longer_than_its_heartbeat_does_nothing_tw
     wait_for(ran.exists, "the command to run")
     with stopped(product, "worker"):
         time.sleep(9)  # longer than the heartbeat's limit: that is the fault itself
-    in_state(session["id"], "idle", timeout_s=90.0)
+    in_state(session["id"], "idle", timeout_s=120.0)
     assert ran.read_text() == "once\n"

@@ -73,11 +73,11 @@ def older_worker(product: Product, older_tree: Path) -> Iterator[subprocess.Pope
     with log_file.open("wb") as log:
         worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=older_tree)
     try:
-        wait_for(lambda: b"worker.ready" in log_file.read_bytes(), "the older one", timeout_s=60.0)
+        wait_for(lambda: b"worker.ready" in log_file.read_bytes(), "the older one", timeout_s=120.0)
         yield worker
     finally:
         worker.send_signal(signal.SIGTERM)
-        worker.wait(timeout=60)
+        worker.wait(timeout=120.0)
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ async def test_a_broken_watch_is_begun_again(sqlite_store: OpenStore) -> None:
     feed._watch = broken_once
     try:
         with feed.listen(session_id) as bell:
-            await asyncio.wait_for(watched.wait(), 30)
+            await asyncio.wait_for(watched.wait(), 120)
             await until(lambda: session_id in feed.rung)
             feed.rung.clear()
             await sqlite_store.awrite(lambda db: frames.append(db, session_id, ("delta", {})))

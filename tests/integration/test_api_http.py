@@ -19,7 +19,7 @@ from tests.support.api_server import ApiServer, Caller
 @pytest.fixture
 def plain(api: ApiServer) -> Iterator[httpx2.Client]:
     """A client without a token."""
-    with httpx2.Client(base_url=api.url, trust_env=False, timeout=30.0) as client:
+    with httpx2.Client(base_url=api.url, trust_env=False, timeout=120.0) as client:
         yield client
 
 
@@ -54,7 +54,7 @@ def test_not_ready_is_said_with_what_is_missing(own_api: ApiServer) -> None:
 
     assert own_api.services is not None
     own_api.services.commands = Unreachable()  # type: ignore[assignment]
-    answer = httpx2.get(f"{own_api.url}/readyz", trust_env=False, timeout=30.0)
+    answer = httpx2.get(f"{own_api.url}/readyz", trust_env=False, timeout=120.0)
     assert answer.status_code == 503
     assert "temporal" in answer.json()["error"]["details"]
 

@@ -32,7 +32,7 @@ UNAVAILABLE = 503
 
 @pytest.fixture(scope="module")
 def document(api: ApiServer) -> dict[str, Any]:
-    answer = httpx2.get(f"{api.url}/api/v1/openapi.json", trust_env=False, timeout=30.0)
+    answer = httpx2.get(f"{api.url}/api/v1/openapi.json", trust_env=False, timeout=120.0)
     found: dict[str, Any] = answer.json()
     return found
 

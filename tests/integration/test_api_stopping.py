@@ -43,7 +43,7 @@ def test_a_request_under_way_is_answered_with_503_when_the_server_stops(
     asking.start()
     wait_for(lambda: silent.asked, "the request to be under way")
     own_api.stop()
-    asking.join(timeout=30)
+    asking.join(timeout=120.0)
     assert answers[0].status_code == 503
     assert answers[0].json()["error"] == {"code": "unavailable", "message": STOPPING}
     assert answers[0].headers["retry-after"]

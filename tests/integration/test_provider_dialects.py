@@ -17,7 +17,7 @@ from tests.stub.google_stub import GoogleStub
 from tests.stub.openai_stub import OpenAIStub
 from tests.stub.scripted_stub import ScriptedStub
 
-DEADLINE_S = 30
+DEADLINE_S = 120.0
 # Google's SDK has an escape sequence that Python warns about when it compiles the file.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -22,7 +22,7 @@ from agent.tools.specs import READ_FILE, SHELL
 from settings.config import Config
 from tests.stub.openai_stub import OpenAIStub
 
-DEADLINE_S = 30
+DEADLINE_S = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ class SilentClient:
     def __init__(self, caller: Caller, session_id: str) -> None:
         address = f"ws://127.0.0.1:{caller.api.port}/api/v1/sessions/{session_id}/socket"
         self.protocol = ClientProtocol(parse_uri(address))
-        self.connection = network.create_connection(("127.0.0.1", caller.api.port), timeout=30)
+        self.connection = network.create_connection(("127.0.0.1", caller.api.port), timeout=120.0)
         request = self.protocol.connect()
         request.headers["Authorization"] = f"Bearer {caller.token}"
         self.protocol.send_request(request)

@@ -130,7 +130,7 @@ def test_binary_frames_carry_terminal_bytes(caller: Caller, session_id: str) -> 
         socket.send(bytes((3, len(name))) + name + b"typed\n")
         heard = b""
         while heard.count(b"typed") < 1:
-            data = socket.recv(timeout=30)
+            data = socket.recv(timeout=120.0)
             if isinstance(data, bytes):
                 assert data[0] in (1, 2)
                 assert data[2 : 2 + data[1]] == name

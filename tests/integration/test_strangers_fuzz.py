@@ -53,7 +53,7 @@ def views(caller: Caller, owned: dict[str, str]) -> list[Any]:
 def test_no_operation_shows_or_changes_what_belongs_to_another(
     api: ApiServer, caller: Caller, owned: dict[str, str]
 ) -> None:
-    document = httpx2.get(f"{api.url}/api/v1/openapi.json", trust_env=False, timeout=30.0).json()
+    document = httpx2.get(f"{api.url}/api/v1/openapi.json", trust_env=False, timeout=120.0).json()
     before = views(caller, owned)
     stranger = api.operator()
     schema = schemathesis.openapi.from_dict(document)

@@ -67,7 +67,7 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
         reaper = threading.Thread(target=child.wait)
         reaper.start()
         process.stop(child.pid, process.birth(child.pid), grace_s=0.1)
-        reaper.join(timeout=10)
+        reaper.join(timeout=120.0)
         assert child.returncode == -signal.SIGKILL
 
 
@@ -139,7 +139,7 @@ def test_leftovers_of_a_killed_supervisor_are_stopped_but_strangers_are_not(
         run.births["api"] = "another boot:1"
         run.write(tmp_path / "run.json")
         assert home_lock.clear_leftovers(tmp_path / "run.json") == ["worker"]
-        reaper.join(timeout=10)
+        reaper.join(timeout=120.0)
     assert sleeper.poll() is None
     assert not (tmp_path / "run.json").exists()
 

@@ -76,7 +76,7 @@ def test_a_mistake_in_a_parts_configuration_ends_all_with_its_words(tmp_path: Pa
     with supervisor(
         tmp_path, api=SLEEP, worker=f"import time; time.sleep(0.5); {MISTAKE}"
     ) as child:
-        _, words = child.communicate(timeout=30)
+        _, words = child.communicate(timeout=120.0)
     assert child.returncode == 78
     assert "worker: the key is wrong" in words
     assert "worker cannot run with this configuration" in words
@@ -86,7 +86,7 @@ def test_a_part_that_always_fails_is_given_up_with_its_words(tmp_path: Path) -> 
     with supervisor(
         tmp_path, api=SLEEP, worker=f"import time; time.sleep(0.3); {FAILURE}"
     ) as child:
-        said, words = child.communicate(timeout=30)
+        said, words = child.communicate(timeout=120.0)
     assert child.returncode == 1
     assert said.count("starting it again") == 5
     assert "worker: no luck" in words
@@ -99,7 +99,7 @@ def test_a_stop_signal_ends_the_parts_and_removes_run_json(
 ) -> None:
     with supervisor(tmp_path, api=SLEEP, worker=SLEEP) as child:
         child.send_signal(number)
-        said, _ = child.communicate(timeout=30)
+        said, _ = child.communicate(timeout=120.0)
     assert child.returncode == 0
     assert "terminals live on" in said
     assert not (tmp_path / "run.json").exists()
@@ -114,6 +114,6 @@ def test_down_stops_it_from_anywhere(
         reaper.start()
         monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
         product.down()
-        reaper.join(timeout=30)
+        reaper.join(timeout=120.0)
     assert child.returncode == 0
     assert capsys.readouterr().out == "stopped: supervisor\n"

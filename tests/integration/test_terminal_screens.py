@@ -168,7 +168,7 @@ async def test_a_slow_viewer_of_a_flood_is_told_and_shown_the_end(
     seen.take(await anext(attachment))
     await attachment.write(b"\r")
     while not isinstance(seen.events[-1], Throttled):
-        seen.take(await asyncio.wait_for(anext(attachment), 30))
+        seen.take(await asyncio.wait_for(anext(attachment), 120))
     assert sum(len(event.data) for event in seen.events if isinstance(event, Output)) <= 1000
     assert seen.events[-1].dropped_bytes > 500_000
     await attachment.grant(64 * 2**20)

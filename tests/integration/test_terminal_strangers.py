@@ -43,7 +43,7 @@ async def send(host: TestHost, data: bytes) -> None:
     if writer.can_write_eof():
         writer.write_eof()
     try:
-        await asyncio.wait_for(reader.read(), 30)
+        await asyncio.wait_for(reader.read(), 120)
     except ConnectionError:
         pass
     finally:

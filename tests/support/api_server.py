@@ -60,7 +60,7 @@ class ApiServer:
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=120.0)
         assert not self._thread.is_alive()
         self._server = None
 
@@ -98,7 +98,7 @@ class Caller:
         self.http = httpx2.Client(
             base_url=f"{api.url}/api/v1",
             headers={"Authorization": f"Bearer {token}"},
-            timeout=30.0,
+            timeout=120.0,
             trust_env=False,
         )
 
@@ -158,7 +158,7 @@ def say(socket: ClientConnection, channel: str, kind: str, **payload: Any) -> No
     socket.send(json.dumps({"channel": channel, "type": kind, "payload": payload}))
 
 
-def hear(socket: ClientConnection, *, timeout_s: float = 30.0) -> dict[str, Any]:
+def hear(socket: ClientConnection, *, timeout_s: float = 120.0) -> dict[str, Any]:
     """The next frame."""
     frame: dict[str, Any] = json.loads(socket.recv(timeout=timeout_s))
     return frame

@@ -68,7 +68,7 @@ class PostgresCluster:
             # Postgres leaves its own pid as the first line; the child may be `runuser`.
             pid = (self.folder / "data" / "postmaster.pid").read_text().splitlines()[0]
             subprocess.run(["kill", "-QUIT", pid], check=False)
-            self.server.wait(timeout=30)
+            self.server.wait(timeout=120.0)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str) -> str:

@@ -79,7 +79,7 @@ class Product:
 
     def wait_until_ready(self) -> None:
         """Until `/readyz` is 200, as after a part was killed."""
-        wait_for(self.is_ready, "the product to be ready", timeout_s=60.0)
+        wait_for(self.is_ready, "the product to be ready", timeout_s=120.0)
 
     def is_ready(self) -> bool:
         """Whether `/readyz` is 200 now."""
@@ -92,7 +92,7 @@ class Product:
         """Stop cleanly, the terminal host stays; the supervisor's exit code."""
         process = self._running()
         process.send_signal(signal.SIGTERM)
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=120.0)
         self._let_go()
         return code
 
@@ -128,7 +128,7 @@ class Product:
         for part in PARTS:
             if part in pids:
                 process.send(pids[part], signal.SIGKILL)
-        self._running().wait(timeout=30)
+        self._running().wait(timeout=120.0)
         self._let_go()
 
     def wait_restarted(self, part: str, old_pid: int) -> int:
@@ -189,7 +189,7 @@ class Product:
         return httpx2.Client(
             base_url=f"{self.url}/api/v1",
             headers={"Authorization": f"Bearer {token}"},
-            timeout=30.0,
+            timeout=120.0,
             trust_env=False,
         )
 
@@ -207,7 +207,7 @@ class Product:
             text=True,
             env=environment,
             cwd=cwd or self.home,
-            timeout=50,
+            timeout=120.0,
             check=False,
         )
 
@@ -215,9 +215,9 @@ class Product:
         """Forget a supervisor that has ended; its parts hold no end of the pipe."""
         if self.process is None:
             return
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120.0)
         if self._reader is not None:
-            self._reader.join(timeout=10)
+            self._reader.join(timeout=120.0)
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.process = None

@@ -50,7 +50,7 @@ from worker.connection import connect
 from worker.main import make_worker
 from worker.parts import Parts, build
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 OVER = ("done", "failed", "cancelled")
 T = TypeVar("T")
 

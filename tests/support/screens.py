@@ -33,7 +33,7 @@ class Seen:
     async def until_text(self, attachment: Attachment, text: str) -> None:
         """Watch until the screen shows a text."""
         while self.terminal is None or text not in self.terminal.text():
-            self.take(await asyncio.wait_for(anext(attachment), 30))
+            self.take(await asyncio.wait_for(anext(attachment), 120))
 
     async def until_closed(self, attachment: Attachment, timeout_s: float = 30) -> None:
         """Watch to the end."""

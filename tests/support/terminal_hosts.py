@@ -15,7 +15,7 @@ from typing import Self
 from terminal import tree
 from terminal.client import SpawnRequest, TerminalClient
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 class TestHost:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def wait_for(
-    condition: Callable[[], T], what: str = "the condition", *, timeout_s: float = 30.0
+    condition: Callable[[], T], what: str = "the condition", *, timeout_s: float = 120.0
 ) -> T:
     """The condition's first truthy answer; AssertionError naming `what` when none comes."""
     deadline = time.monotonic() + timeout_s

@@ -26,7 +26,7 @@ class SilentTemporal:
             raise WorkflowUpdateRPCTimeoutOrCancelledError from None
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(400)
 async def test_a_silent_temporal_is_not_waited_for_without_end(tmp_path: Path) -> None:
     asked = Commands(Settings(home=tmp_path), answer_timeout_s=0.05)
     asked._client = SilentTemporal()  # type: ignore[assignment]

@@ -40,7 +40,7 @@ def socket_server(handler: Handler, *, refuse: HTTPStatus | None = None) -> Iter
         thread.start()
         yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
         server.shutdown()
-        thread.join(timeout=10)
+        thread.join(timeout=120.0)
 
 
 def send(connection: ServerConnection, kind: str, seq: int | None = None, **payload: Any) -> None:
