@@ -91,7 +91,8 @@ def _archive(db: Db, folder: BlobFolder, session: SessionRow) -> dict[str, Any]:
         "project_file": file.scalar(),
         **rows,
         "sources": sources,
-        "blobs": archive.blobs_of(folder, [rows, sources]),
+        # Prompts are named by the session's own row, edited ones perhaps by nothing else.
+        "blobs": archive.blobs_of(folder, [rows, sources, session.prompts]),
     }
 
 

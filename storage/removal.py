@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +71,7 @@ def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
     Forks stay readable: what they read of it is kept, out of everybody's sight.
     """
     gone: set[str] = set()
+    began = time.time()
 
     def work(db: Db) -> dict[str, int]:
         gone.clear()
@@ -79,21 +82,23 @@ def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
         return _purge(db, store, session_id, gone)
 
     removed = store.write(work)
-    for blob_id in gone:
-        # Only after the commit: a blob without a row is an orphan, a row without a blob a lie.
-        store.blobs.path_of(blob_id).unlink(missing_ok=True)
+    _unlink(store, gone, began)
     return {"session_id": session_id, "removed": removed, "blobs": len(gone)}
 
 
 def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
     """Forget everything that was said and keep the session (H-041); how many messages went."""
+    gone: set[str] = set()
+    began = time.time()
 
     def work(db: Db) -> int:
+        gone.clear()
         session = sessions.lock(db, session_id)
         _refuse_busy(session, "clear")
         if forks.kept_for_forks(db, session_id) is not None:
             raise Conflict("cannot clear: forks of this session read its messages")
         _forget(db, store, session_id)
+        named = _named(db, store, session)
         kept = [name for name in archive.COLLECTIONS if name not in _CLEARED]
         count = archive.delete_rows(db, session_id, keep=kept)["messages"]
         change(
@@ -102,9 +107,12 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
         )  # fmt: skip
         cleared = SessionCleared(session_id=session_id, user_id=user_id, messages=count)
         events.append(db, session_id, cleared, row=("session", session_id))
+        gone.update(_drop_blobs(db, store, named))
         return count
 
-    return store.write(work)
+    count = store.write(work)
+    _unlink(store, gone, began)
+    return count
 
 
 def prunable(
@@ -154,7 +162,7 @@ def prune(
 
 
 def _purge(db: Db, store: OpenStore, session_id: str, gone: set[str]) -> dict[str, int]:
-    named = archive.blobs_named(store.blobs, archive.rows_of(db, session_id))
+    named = _named(db, store, sessions.get(db, session_id))
     sources = _sources(db, session_id)
     kept_seq = forks.kept_for_forks(db, session_id)
     _forget(db, store, session_id)
@@ -199,6 +207,25 @@ def _keep_for_forks(db: Db, session_id: str, kept_seq: int) -> dict[str, int]:
 def _sources(db: Db, session_id: str) -> list[str]:
     edges = select(_derivations.c.source_session).where(_derivations.c.target_session == session_id)
     return [str(row[0]) for row in db.connection().execute(edges)]
+
+
+def _named(db: Db, store: OpenStore, session: SessionRow) -> set[str]:
+    """Every blob that the session's rows name; its own row names prompts, edits their hash."""
+    rows = archive.rows_of(db, session.id)
+    edited = [f"sha256:{row['new_hash']}" for row in rows["prompt_edits"]]
+    return archive.blobs_named(store.blobs, [rows, edited, session.prompts])
+
+
+def _unlink(store: OpenStore, blob_ids: set[str], since: float) -> None:
+    """Only after the commit: a blob without a row is an orphan, a row without a blob a lie.
+
+    Equal bytes that somebody stored after `since` are his; if they are not, they are an orphan.
+    """
+    for blob_id in blob_ids:
+        path = store.blobs.path_of(blob_id)
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < since:
+                path.unlink()
 
 
 def _drop_blobs(db: Db, store: OpenStore, candidates: set[str]) -> set[str]:

@@ -24,7 +24,7 @@ from api.routes.sessions import ONE, shown
 from domain.clock import now_ms
 from domain.commands import Answer, Pause, Resume, RollBack
 from domain.errors import Conflict, Gone
-from storage import blobs, checkpoints, prompt_edits
+from storage import checkpoints, prompt_edits
 from storage.checkpoint_snapshots import checkpoint_json
 from storage.engine import Db
 from storage.opening import OpenStore
@@ -287,11 +287,14 @@ async def _files_saved(store: OpenStore, session_id: str, checkpoint_id: str) ->
 
 
 async def _stage_review(store: OpenStore, body: ResumeBody) -> str | None:
-    """Keep the operator's own summary and choice; only their id travels to the workflow."""
+    """Keep the operator's own summary and choice where the worker finds them.
+
+    Only their id travels to the workflow; no row names them, so they go within a day.
+    """
     given = body.model_dump(include={"summary", "superseded_message_ids"}, exclude_none=True)
     if not given:
         return None
-    return await store.awrite(lambda db: blobs.commit(db, store.blobs.put_json(given)))
+    return (await asyncio.to_thread(store.blobs.put_json, given)).id
 
 
 async def _conflicting(asked: Any) -> Answer:
