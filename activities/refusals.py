@@ -32,7 +32,8 @@ def answering(step: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
     async def answered(*args: P.args, **kwargs: P.kwargs) -> T:
         work = step(*args, **kwargs)
         try:
-            return await (unbroken(work) if activity.info().is_local else work)
+            local = activity.in_activity() and activity.info().is_local
+            return await (unbroken(work) if local else work)
         except (BlobMissing, DatabaseError) as error:
             if not isinstance(error, BlobMissing) and not is_damage(error):
                 raise
