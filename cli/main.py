@@ -22,11 +22,13 @@ from cli.commands import (
     torture,
 )
 from cli.errors import EXIT_MISCONFIGURED, EXIT_REFUSED, ClientError, Refused, Unreachable
+from cli.help import Sectioned
 from domain.errors import Refusal
 from settings.environment import SettingsError
 
 app = typer.Typer(
     name="holdfast",
+    cls=Sectioned,
     help="A server for AI-agent sessions that hold fast: work goes on whatever dies.",
     no_args_is_help=True,
     add_completion=False,

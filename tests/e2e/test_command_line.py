@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +12,9 @@ import httpx2
 import pytest
 
 from cli.client import Holdfast
-from cli.main import main
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
+from tests.support.command_line import run_here
 from tests.support.product import Product
 
 Run = Callable[..., tuple[int, str, str]]
@@ -34,25 +31,11 @@ def folder(tmp_path: Path) -> Path:
 def holdfast(
     product: Product, operator: Account, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Runs `holdfast …` as the test's operator in its folder: exit code, stdout, stderr.
-
-    In this process, since a new one would import for a second each time.
-    """
+    """Runs `holdfast …` as the test's operator in its folder: exit code, stdout, stderr."""
     for name, value in {**product.environment(), "HOLDFAST_TOKEN": operator.token}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])
-        out, err, code = io.StringIO(), io.StringIO(), 0
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-        return code, out.getvalue(), err.getvalue()
-
-    return run
+    return run_here
 
 
 def script(*elements: dict[str, Any]) -> str:
