@@ -12,9 +12,9 @@ from selftest.record import Record
 
 PARTS = {"api": 4, "worker": 4, "temporal": 3, "terminal": 2, "supervisor": 1}
 # Between two kills: most wait until work goes on, some go right into the recovery.
-GAPS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-INTO_RECOVERY = 0.3
-TOGETHER = 0.15
+GAPS_S = (0.1, 0.3, 0.8, 1.5, 3.0)
+INTO_RECOVERY = 0.35
+TOGETHER = 0.2
 RECOVERY_S_MAX = 30.0
 
 
