@@ -34,6 +34,7 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict)
     issues: list[IssueFound] = field(default_factory=list)
     issue_count: int = 0
+    warnings: list[str] = field(default_factory=list)
 
     def add(self, issue: IssueFound) -> None:
         """One more issue."""
@@ -50,13 +51,14 @@ class Report:
             "counts": self.counts,
             "issue_count": self.issue_count,
             "issues": [asdict(issue) for issue in self.issues],
+            "warnings": self.warnings,
         }
 
 
 def check(store: OpenStore, mode: str = "deep") -> Report:
     """Check everything. It only reads, in short transactions, so work goes on meanwhile."""
     assert mode in MODES, mode
-    report = Report(mode)
+    report = Report(mode, warnings=store.warnings())
     report.counts = store.read(_counts)
     for link in LINKS:
         for issue in store.read(partial(_dangling, link)):

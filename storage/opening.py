@@ -14,6 +14,7 @@ from sqlalchemy.exc import DatabaseError
 
 from storage.blobs import BlobFolder
 from storage.engine import Store
+from storage.sqlite_driver import version_warning
 from storage.trouble import StoreRefused
 
 # The newest revision of the chain. A store at another one is migrated, a newer one refused.
@@ -29,6 +30,11 @@ class OpenStore(Store):
         super().__init__(url, synchronous=synchronous)
         self.home = home
         self.blobs = BlobFolder(home / "blobs")
+
+    def warnings(self) -> list[str]:
+        """What the operator should know about what the store stands on."""
+        warning = version_warning() if self.is_sqlite else None
+        return [] if warning is None else [warning]
 
 
 def open_store(database_url: str | None, home: Path, *, synchronous: str = "FULL") -> OpenStore:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-SAFE_VERSION = (3, 51, 3)
+# The WAL-reset bug is mended in 3.51.3 and in 3.53; 3.52 has it still.
+MENDED, STILL_BROKEN, MENDED_AGAIN = (3, 51, 3), (3, 52, 0), (3, 53, 0)
 
 
 def dbapi_module() -> ModuleType:
@@ -19,9 +20,21 @@ def dbapi_module() -> ModuleType:
     return dbapi2  # type: ignore[no-any-return]
 
 
-def is_safe() -> bool:
-    """Whether this SQLite is free of the WAL-reset bug."""
-    return tuple(dbapi_module().sqlite_version_info) >= SAFE_VERSION
+def is_safe(version: tuple[int, ...]) -> bool:
+    """Whether this version of SQLite is free of the WAL-reset bug."""
+    return MENDED <= version < STILL_BROKEN or version >= MENDED_AGAIN
+
+
+def version_warning() -> str | None:
+    """What to know about the SQLite at hand, and what to do; None when all is well."""
+    driver = dbapi_module()
+    if is_safe(tuple(driver.sqlite_version_info)):
+        return None
+    return (
+        f"SQLite {driver.sqlite_version} has a bug that can damage the database when several"
+        " processes use it (WAL reset, mended in 3.51.3 and 3.53). Install the package pysqlite3,"
+        " use a newer SQLite, or set HOLDFAST_DATABASE_URL to a Postgres; keep backups until then"
+    )
 
 
 def connect_hook(synchronous: str) -> Callable[[Any, Any], None]:

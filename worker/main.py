@@ -38,6 +38,8 @@ async def run(settings: Settings) -> None:
         settings.home,
         synchronous=config().server.synchronous,
     )
+    for warning in store.warnings():
+        log.warning("store.warning", words=warning)
     client = await connect(settings, stopped)
     if client is None:
         store.close()

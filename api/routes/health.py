@@ -41,7 +41,8 @@ async def readyz(services: ServicesDep) -> Response:
         message = "; ".join(f"{part}: {words}" for part, words in found.items())
         error = {"code": "unavailable", "message": message, "details": found}
         return JSONResponse({"error": error}, status_code=503)
-    return JSONResponse({"status": "ready"})
+    warnings = services.store.warnings()
+    return JSONResponse({"status": "ready"} | ({"warnings": warnings} if warnings else {}))
 
 
 @router.get("/api/v1/versions", tags=["health"])

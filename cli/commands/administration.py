@@ -42,8 +42,9 @@ def doctor(
     with connect(timeout_s=SLOW_S) as client:
         path = "/admin/consistency"
         answer = client.request("POST", path, params={"mode": "deep" if deep else "quick"})
-    lines = [json.dumps(issue, ensure_ascii=False) for issue in answer["issues"]]
-    emit(answer, as_json=as_json, text="\n".join(lines) if lines else "sound")
+    lines = [json.dumps(issue, ensure_ascii=False) for issue in answer["issues"]] or ["sound"]
+    lines += [f"warning: {warning}" for warning in answer["warnings"]]
+    emit(answer, as_json=as_json, text="\n".join(lines))
     if answer["status"] != "ok":
         raise typer.Exit(EXIT_FAILED)
 

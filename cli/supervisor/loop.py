@@ -219,6 +219,8 @@ class Supervisor:
         if self.run_file.temporal_ui_url:
             say(f"Temporal UI:  {self.run_file.temporal_ui_url}")
         say(f"Token file:   {self.settings.token_file}")
+        for warning in readiness.warnings(self.settings.api_url):
+            say(f"holdfast: warning: {warning}")
         took_s = time.monotonic() - self.began_at
         say(f"holdfast: ready at {self.settings.api_url} after {took_s:.1f} s; Ctrl-C stops it")
 

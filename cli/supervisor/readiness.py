@@ -29,6 +29,13 @@ def is_ready(url: str) -> bool:
     return ask(url, "GET", "/readyz")[0] == 200
 
 
+def warnings(url: str) -> list[str]:
+    """What `/readyz` wants the operator to know although all is ready."""
+    _, body = ask(url, "GET", "/readyz")
+    found = body.get("warnings", []) if isinstance(body, dict) else []
+    return [str(warning) for warning in found]
+
+
 def why_not(url: str) -> str:
     """What `/readyz` says while it is not 200."""
     status, body = ask(url, "GET", "/readyz")
