@@ -13,7 +13,7 @@ from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 
 from api.openapi import described
-from domain.errors import Refusal
+from domain.errors import Refusal, ValidationFailed
 
 log = logging.getLogger("holdfast.api")
 
@@ -69,9 +69,13 @@ def refusal_answer(refusal: Refusal) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
     if refusal.status in (429, 503):
         headers = {"Retry-After": "1"}
-    return error_answer(
-        refusal.status, refusal.code, refusal.message, refusal.details, headers=headers
-    )
+    details = refusal.details
+    if refusal.code == "validation_failed":
+        # Whoever reads `details.errors` finds it there, whichever layer found the fault.
+        details = {"errors": [{"loc": [], "message": refusal.message, "type": "value_error"}]} | (
+            details or {}
+        )
+    return error_answer(refusal.status, refusal.code, refusal.message, details, headers=headers)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -123,7 +127,7 @@ async def _http(_request: Request, error: Exception) -> Response:
 
 async def _undigestible(_request: Request, _error: Exception) -> Response:
     # Postgres takes no NUL in text; whoever sent one sent nothing that could be stored.
-    return error_answer(400, "validation_failed", "a value cannot be stored as it is")
+    return refusal_answer(ValidationFailed("a value cannot be stored as it is"))
 
 
 async def _crashed(request: Request, error: Exception) -> Response:

@@ -14,9 +14,12 @@ from storage.tables_history import Lease
 _leases = table(Lease)
 
 
+ATTACH = "attach:"
+
+
 def attach_lease(session_id: str) -> str:
     """The name of the lease that the session's one attached operator holds."""
-    return f"attach:{session_id}"
+    return f"{ATTACH}{session_id}"
 
 
 def acquire(db: Db, name: str, holder: str, *, life_ms: int) -> bool:
@@ -59,6 +62,13 @@ def release_process(db: Db, process: str) -> int:
         delete(_leases).where(_leases.c.holder.startswith(f"{process}/", autoescape=True))
     )
     return gone.rowcount
+
+
+def attached_by(db: Db, process: str, *, limit: int = 10_000) -> list[str]:
+    """The sessions that somebody is attached to through this process."""
+    ours = _leases.c.holder.startswith(f"{process}/", autoescape=True)
+    rows = select(_leases.c.name).where(ours, _leases.c.name.startswith(ATTACH)).limit(limit)
+    return [str(row.name).removeprefix(ATTACH) for row in db.connection().execute(rows)]
 
 
 def holder(db: Db, name: str) -> str | None:

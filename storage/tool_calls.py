@@ -22,10 +22,11 @@ def add(db: Db, calls: list[ToolCallRow]) -> None:
     """Store the calls of one assistant message."""
     if not calls:
         return
-    at = now_ms()
-    insert_all_once(db, ToolCallRow, [{**call.model_dump(), "created_at": at} for call in calls])
+    made = {"created_at": now_ms()}
+    insert_all_once(db, ToolCallRow, [{**call.model_dump(), **made} for call in calls])
     step_counter(db, SessionRow, calls[0].session_id, "tool_call_count", len(calls))
-    frames.append(db, calls[0].session_id, *(("tool_call", tool_call_json(call)) for call in calls))
+    shown = (("tool_call", {**tool_call_json(call), **made}) for call in calls)
+    frames.append(db, calls[0].session_id, *shown)
 
 
 def find(db: Db, call_id: str) -> ToolCallRow | None:
@@ -83,15 +84,12 @@ def close(
     invocation_id: str | None = None,
 ) -> Message | None:
     """Store the result and the message that carries it to the model; None if it was there."""
+    status = "failed" if failed else "done"
+    result = {"state": status, "output": output, "completed_at": now_ms()}
     taken = db.connection().execute(
         update(_calls)
         .where(_calls.c.id == call.id, _calls.c.state.in_(OPEN))
-        .values(
-            state="failed" if failed else "done",
-            output=output,
-            output_ref=output_ref,
-            completed_at=now_ms(),
-        )
+        .values(**result, output_ref=output_ref)
     )
     if taken.rowcount == 0:
         return None
@@ -107,11 +105,10 @@ def close(
         invocation_id=invocation_id,
         meta={"tool_call": call.id, "failed": failed},
     )
-    status = "failed" if failed else "done"
     frames.append(
         db,
         call.session_id,
-        ("tool_result", {**tool_call_json(call), "state": status, "output": output}),
+        ("tool_result", {**tool_call_json(call), **result}),
         ("message", {"message": message_json(message, [])}),
     )
     put = CallPut(call_id=call.id, status=status, call_type=call.tool_name)

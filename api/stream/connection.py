@@ -57,6 +57,7 @@ class Connection:
         self.operator = operator
         self.observer = observer
         self.hello = Hello()
+        self.came = False
         self._websocket = websocket
         self._sending = asyncio.Lock()
         self._bad_frames = 0
@@ -141,6 +142,7 @@ class Connection:
         store = self.services.store
         if user_id is None:
             return await store.aread(lambda db: welcome(db, self.session_id))
+        self.came = True
         return await store.awrite(
             lambda db: welcome(db, self.session_id, user_id=user_id, device_hint=hint)
         )

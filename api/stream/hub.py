@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from api.stream.tail import Tail
+from domain.events import SessionDetached
 from domain.ids import new_id
-from storage import leases
+from storage import events, leases, sessions
 from storage.engine import Db
 from storage.feed import Feed
 from storage.opening import OpenStore
@@ -97,7 +98,17 @@ class Hub:
         holders = [only] if only is not None else leases.holders(db)
         for process in {holder.partition("/")[0] for holder in holders}:
             if process != self.process and _is_dead(process):
+                for session_id in leases.attached_by(db, process):
+                    _lost(db, session_id)
                 leases.release_process(db, process)
+
+
+def _lost(db: Db, session_id: str) -> None:
+    """Record the leaving that the dead process could not (K-092)."""
+    row = sessions.find(db, session_id)
+    if row is not None:
+        left = SessionDetached(session_id=session_id, reason="error", user_id=row.created_by)
+        events.append(db, session_id, left)
 
 
 def _is_dead(process: str) -> bool:

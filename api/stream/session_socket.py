@@ -36,14 +36,16 @@ async def session_socket(websocket: WebSocket, session_id: str) -> None:
     gauge = services.metrics.sockets.labels("observer" if observer else "operator")
     gauge.inc()
     reason = "error"
+    connection = Connection(websocket, services, row.id, operator, observer=observer)
     try:
         await websocket.accept()
-        connection = Connection(websocket, services, row.id, operator, observer=observer)
         reason = await connection.serve()
     finally:
         gauge.dec()
         if holder is not None:
-            await _detach(services, row.id, holder, operator, reason)
+            await services.hub.detach(row.id, holder)
+            if connection.came:
+                await _record_leaving(services, row.id, operator, reason)
 
 
 async def _attach(services: Services, session_id: str) -> str:
@@ -53,13 +55,12 @@ async def _attach(services: Services, session_id: str) -> str:
     return holder
 
 
-async def _detach(
-    services: Services, session_id: str, holder: str, operator: Operator, reason: str
+async def _record_leaving(
+    services: Services, session_id: str, operator: Operator, reason: str
 ) -> None:
     def leave(db: Db) -> None:
         if sessions.find(db, session_id) is not None:
             left = SessionDetached(session_id=session_id, reason=reason, user_id=operator.id)
             events.append(db, session_id, left)
 
-    await services.hub.detach(session_id, holder)
     await services.store.awrite(leave)

@@ -319,3 +319,11 @@ def test_a_message_that_is_none_is_refused_and_nothing_is_staged(
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["code"] in ("validation_failed", "bad_request")
     assert caller.http.get(f"/sessions/{session['id']}/messages").json()["items"] == []
+
+
+@pytest.mark.parametrize("query", ["cursor=nobody-gave-it-out", "limit=501", "state=asleep"])
+def test_whatever_finds_a_request_invalid_says_so_in_details(caller: Caller, query: str) -> None:
+    answer = caller.http.get(f"/sessions?{query}")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "validation_failed")
+    assert [problem["message"] for problem in error["details"]["errors"]]

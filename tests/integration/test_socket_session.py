@@ -160,6 +160,7 @@ def test_a_lost_connection_is_no_clean_end(api: ApiServer, caller: Caller, sessi
     assert found[0].data["user_id"] == caller.id
 
 
+@pytest.mark.req("K-092")
 def test_a_dead_process_frees_its_lease_and_a_living_one_of_elsewhere_does_not(
     api: ApiServer, caller: Caller, session_id: str
 ) -> None:
@@ -175,6 +176,8 @@ def test_a_dead_process_frees_its_lease_and_a_living_one_of_elsewhere_does_not(
 
     hold(f"{network.gethostname()}:4194305:x/y", 60_000)
     attached, _ = caller.attach(session_id)
+    lost = recorded(api, session_id, "session.detached")
+    assert [(row.data["reason"], row.data["user_id"]) for row in lost] == [("error", caller.id)]
     attached.close()
     wait_for(lambda: api.store.read(lambda db: leases.holder(db, name)) is None, "the lease")
     hold("elsewhere:1:x/y", 60_000)

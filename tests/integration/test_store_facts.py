@@ -7,7 +7,7 @@ from sqlalchemy import func, inspect, select
 
 from domain.canonical import sha256
 from domain.ids import new_id
-from storage import blobs, forks, messages, tool_calls
+from storage import blobs, forks, frames, messages, tool_calls
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.rows import change, table
@@ -97,7 +97,10 @@ def test_a_tool_call_is_tied_to_the_message_that_asked_and_the_one_that_answers(
         asked = messages.append(db, session, role="primary", content="", run_id=run)
         row.message_id = asked.id
         tool_calls.add(db, [row])
-        result = tool_calls.close(db, row, text="a b", output={"result": "a b"}, failed=failed)
+        asked_for = tool_calls.start(db, row.id)
+        result = tool_calls.close(
+            db, asked_for, text="a b", output={"result": "a b"}, failed=failed
+        )
         assert result is not None
         return result.id
 
@@ -111,6 +114,10 @@ def test_a_tool_call_is_tied_to_the_message_that_asked_and_the_one_that_answers(
     assert (found.input, found.output) == ({"command": "ls"}, {"result": "a b"})
     assert (result.tool_call_id, result.content) == ("c1", "a b")
     assert result.meta == {"tool_call": row.id, "failed": failed}
+    sent = desk.store.read(lambda db: frames.after(db, session, 0, limit=100))
+    asked, answered = (item.payload for item in sent if item.type in {"tool_call", "tool_result"})
+    assert asked["created_at"] == answered["created_at"] == found.created_at > 0
+    assert (asked["completed_at"], answered["completed_at"]) == (None, found.completed_at)
 
 
 @pytest.mark.req("F-020")
