@@ -1,42 +1,49 @@
 """`make bench`: every measurement, one table, appended to docs/benchmarks.md.
 
-Names of modules as arguments choose some of them; HOLDFAST_BENCH_TINY=1 only shows that they work
+Each part runs in a process of its own, three times: one that fails takes only its rows along.
+Names of parts as arguments choose some of them; HOLDFAST_BENCH_TINY=1 only shows that they work
 and writes nothing.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.bench.part import PARTS, Part
 from tests.bench.rounds import TINY
-from tests.bench.row import Row
+from tests.bench.row import Row, merge
 
-MODULES = ("starting", "spine", "sockets", "terminals", "keystrokes", "forking", "library")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 HEAD = """\
 # Benchmarks
 
-Written by `make bench`, newest last. Each number stands beside the raw limit measured in the same
-run, where there is one. The noise is the half-width of the middle half of the repeats.
+Written by `make bench`, newest last. Each number is the middle of the runs of its part, beside the
+raw limit measured in the same runs, where there is one. The noise is the half-width of the middle
+half of the repeats inside a run, then the lowest and the highest run.
 """
 
 
-def main(chosen: list[str]) -> None:
-    """Measure, show, and keep."""
+def main(chosen: list[str]) -> int:
+    """Measure, show, and keep; 1 when a part failed."""
+    began, load = datetime.now(UTC), os.getloadavg()[0]
     rows: list[Row] = []
-    for name in chosen or MODULES:
-        sys.stderr.write(f"measuring {name}\n")
-        rows += importlib.import_module(f"tests.bench.{name}").measure()
-    report = table(rows)
+    failures: list[str] = []
+    for part in PARTS:
+        if not chosen or part.name in chosen or part.module in chosen:
+            more, trouble = _repeat(part)
+            rows += more
+            failures += trouble
+    report = table(rows) + "".join(f"\nFailed: {words}\n" for words in failures)
     sys.stdout.write(report)
     if not TINY:
         before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
-        PAGE.write_text(f"{before}\n## {_heading()}\n\n{report}", encoding="utf-8")
+        text = f"{before}\n## {_heading(began, load)}\n\n{report}"
+        PAGE.write_text(text, encoding="utf-8")
+    return 1 if failures else 0
 
 
 def table(rows: list[Row]) -> str:
@@ -50,17 +57,34 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _repeat(part: Part) -> tuple[list[Row], list[str]]:
+    """Its rows over all the runs that ended well, and words about those that did not."""
+    runs: list[list[Row]] = []
+    failures: list[str] = []
+    rounds = 1 if TINY else part.rounds
+    for number in range(1, rounds + 1):
+        sys.stderr.write(f"measuring {part.name}, {number} of {rounds}\n")
+        rows, trouble = part.run()
+        if trouble is None:
+            runs.append(rows)
+        else:
+            sys.stderr.write(f"{part.name} failed: {trouble}\n")
+            failures.append(f"{part.name}, run {number} of {rounds}: {trouble}")
+    return merge(runs), failures
+
+
 def _number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _heading() -> str:
-    cores, load = os.cpu_count(), os.getloadavg()[0]
-    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+def _heading(began: datetime, load: float) -> str:
+    cores, at_end = os.cpu_count(), os.getloadavg()[0]
+    when = f"{began:%Y-%m-%d %H:%M} to {datetime.now(UTC):%H:%M} UTC"
     where = f"{_processor()}, {cores} cores, {platform.system()} {platform.release()}"
-    return f"{when}: {where}, Python {platform.python_version()}, load {load:.1f} at the end"
+    loads = f"load {load:.1f} at the beginning, {at_end:.1f} at the end"
+    return f"{when}: {where}, Python {platform.python_version()}, {loads}"
 
 
 def _processor() -> str:
@@ -73,4 +97,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

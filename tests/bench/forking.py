@@ -1,10 +1,13 @@
-"""A fork costs the same however long its source is."""
+"""A fork costs the same however long its source is, in time and in room."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
+from sqlalchemy import text
+
+from storage.engine import Db
 from storage.opening import OpenStore, open_store
 from tests.bench.rounds import TINY, count, middle, noise, timed_ms
 from tests.bench.row import Row
@@ -27,13 +30,32 @@ def _measure(store: OpenStore) -> list[Row]:
     desk = Desk(store)
     sources = {size: _source(desk, size) for size in (LONG, SHORT)}
     times: dict[int, list[float]] = {LONG: [], SHORT: []}
+    grown: dict[int, list[float]] = {LONG: [], SHORT: []}
     for _ in range(count(40)):
         for size, source in sources.items():
+            before = _bytes(store)
             times[size].append(timed_ms(lambda source=source: desk.fork(source)))  # type: ignore[misc]
+            grown[size].append((_bytes(store) - before) / 1024)
     long, short = middle(times[LONG]), middle(times[SHORT])
-    name = f"fork of a session of {LONG:,} messages, p50"
-    return [Row(name, long, "ms", f"of {SHORT} messages", short, long / short, "≤ 2 ×",
-                noise(times[LONG]))]  # fmt: skip
+    # Pages are taken by the handful: what a fork takes is the mean, not the middle.
+    room = {size: sum(kib) / len(kib) for size, kib in grown.items()}
+    return [
+        Row(f"fork of a session of {LONG:,} messages, p50", long, "ms", f"of {SHORT} messages",
+            short, long / short, "≤ 2 ×, < 50 ms", noise(times[LONG])),
+        Row("growth of the store by that fork, mean", room[LONG], "KiB", f"of {SHORT} messages",
+            room[SHORT], room[LONG] / max(room[SHORT], 0.001), "< 64 KiB",
+            f"largest {max(grown[LONG]):.0f} KiB"),
+    ]  # fmt: skip
+
+
+def _bytes(store: OpenStore) -> int:
+    def pages(db: Db) -> int:
+        ask = db.connection().execute
+        count_of, size_of = ask(text("PRAGMA page_count")), ask(text("PRAGMA page_size"))
+        return int(count_of.scalar_one()) * int(size_of.scalar_one())
+
+    files = store.blobs.root.rglob("*")
+    return store.read(pages) + sum(one.stat().st_size for one in files if one.is_file())
 
 
 def _source(desk: Desk, size: int) -> str:

@@ -10,7 +10,7 @@ from tests.support.product import Product
 def measure() -> list[Row]:
     """A few starts; stops are not counted."""
     first, again = [], []
-    for _ in range(1 if TINY else 5):
+    for _ in range(1 if TINY else 3):
         product = Product()
         try:
             first.append(timed_ms(product.start) / 1000)

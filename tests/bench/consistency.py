@@ -1,0 +1,58 @@
+"""How long `holdfast doctor --deep` takes on a clean store of 100k messages."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from storage import consistency
+from storage.opening import OpenStore, open_store
+from tests.bench.rounds import TINY, middle, noise, timed_ms
+from tests.bench.row import Row
+from tests.support.desk import Desk
+
+MESSAGES = 1_000 if TINY else 100_000
+SESSIONS = 5 if TINY else 100
+RUNS = 10
+REPEATS = 5
+
+
+def measure() -> list[Row]:
+    """Quick and deep, on sessions with runs, heads, checkpoints, compactions and forks."""
+    with tempfile.TemporaryDirectory(prefix="hf-bench-") as folder:
+        store = open_store(None, Path(folder))
+        try:
+            _fill(store)
+            return [_row(store, "deep", "< 60 s"), _row(store, "quick", "")]
+        finally:
+            store.close()
+
+
+def _fill(store: OpenStore) -> None:
+    desk = Desk(store)
+    for number in range(SESSIONS):
+        session_id = desk.session()
+        # A run is two messages.
+        desk.fill(session_id, MESSAGES // SESSIONS - 2 * RUNS)
+        for _ in range(RUNS - 1):
+            desk.run(session_id)
+        run_id = desk.begin(session_id)
+        desk.pause(session_id)
+        desk.resume(session_id)
+        desk.finish(run_id)
+        if number % 10 == 0:
+            desk.compact(session_id, [desk.seen(session_id)[0][0]])
+            desk.fork(session_id)
+
+
+def _row(store: OpenStore, mode: str, goal: str) -> Row:
+    seconds = []
+    for _ in range(REPEATS):
+        seconds.append(timed_ms(lambda: _check(store, mode)) / 1000)
+    name = f"consistency check, {mode}, {MESSAGES:,} messages"
+    return Row(name, middle(seconds), "s", None, None, None, goal, noise(seconds))
+
+
+def _check(store: OpenStore, mode: str) -> None:
+    report = consistency.check(store, mode)
+    assert report.issue_count == 0, report.issues[:3]
