@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from storage import blobs, ptys
-from storage.engine import Db
+from storage import transcripts
 from storage.opening import OpenStore
 from terminal.client import TerminalClient
-from terminal.transcript import count_lines, read_raw, read_timed
-
-TRANSCRIPT_BYTES_MAX = 256 * 1024 * 1024
+from terminal.showing import closing
 
 
 class Terminals:
@@ -41,25 +38,5 @@ class Terminals:
 
     async def store_closed(self, pty_id: str) -> bool:
         """Keep the transcript of a terminal that is over. Safe to repeat."""
-        client = await self.client()
-        ended = await client.wait(pty_id)
-        path = await client.transcript(pty_id)
-        raw = await asyncio.to_thread(read_raw, path)
-        timed = await asyncio.to_thread(read_timed, path)
-        blob = await asyncio.to_thread(
-            self.store.blobs.put, timed[:TRANSCRIPT_BYTES_MAX], "application/json"
-        )
-        text = raw.decode("utf-8", "replace")
-
-        def close(db: Db) -> bool:
-            return ptys.closed(
-                db,
-                pty_id,
-                reason=ended.reason.value,
-                exit_code=ended.code,
-                transcript=blobs.commit(db, blob),
-                text=text,
-                line_count=count_lines(raw),
-            )
-
-        return await self.store.awrite(close)
+        transcript = await closing(await self.client(), pty_id)
+        return await transcripts.file(self.store, pty_id, transcript)

@@ -11,12 +11,11 @@ from typing import Any
 from api.services import Services
 from api.terminals import refusal_of
 from domain.errors import NotFound
-from storage import blobs, ptys
+from storage import ptys, transcripts
 from storage.blobs import BlobMissing
-from storage.engine import Db
 from storage.tables_history import Pty
-from terminal.errors import TerminalError, UnknownProcess
-from terminal.transcript import count_lines, read_raw, read_timed
+from terminal.errors import TerminalError
+from terminal.showing import closing, read_timed
 
 FORMS = {
     "raw": "application/octet-stream",
@@ -37,35 +36,8 @@ async def transcript(services: Services, pty: Pty, form: str) -> bytes:
 
 async def file_closed(services: Services, pty_id: str) -> None:
     """Keep what a terminal showed that is over; upkeep does the same for those nobody closed."""
-    client = await services.terminals.client()
-    try:
-        ended = await client.wait(pty_id)
-        path = await client.transcript(pty_id)
-    except UnknownProcess:
-        await services.store.awrite(lambda db: _lost(db, pty_id))
-        return
-    raw = await asyncio.to_thread(read_raw, path)
-    timed = await asyncio.to_thread(read_timed, path)
-    blob = await asyncio.to_thread(services.store.blobs.put, timed, "application/json")
-
-    def close(db: Db) -> bool:
-        return ptys.closed(
-            db,
-            pty_id,
-            reason=ended.reason.value,
-            exit_code=ended.code,
-            transcript=blobs.commit(db, blob),
-            text=raw.decode("utf-8", "replace"),
-            line_count=count_lines(raw),
-        )
-
-    await services.store.awrite(close)
-
-
-def _lost(db: Db, pty_id: str) -> bool:
-    return ptys.closed(
-        db, pty_id, reason="lost", exit_code=None, transcript=None, text="", line_count=0
-    )
+    shown = await closing(await services.terminals.client(), pty_id)
+    await transcripts.file(services.store, pty_id, shown)
 
 
 async def _kept(services: Services, pty: Pty) -> bytes:

@@ -10,13 +10,13 @@ from domain.clock import now_ms
 from domain.errors import Conflict, NotFound
 from domain.events import PtyAllocated, PtyClosed
 from domain.ids import new_id
+from domain.transcript import TEXT_CHARS_MAX, Transcript
 from storage import events
 from storage.engine import Db
 from storage.rows import insert_once, table
 from storage.tables_history import Pty, PtyTranscript
 
 LIVE_MAX = 8
-TEXT_CHARS_MAX = 200_000
 _ptys, _transcripts = table(Pty), table(PtyTranscript)
 
 
@@ -33,38 +33,36 @@ def opened(db: Db, pty: Pty) -> Pty:
     return get(db, pty.session_id, pty.id)
 
 
-def closed(
-    db: Db,
-    pty_id: str,
-    *,
-    reason: str,
-    exit_code: int | None,
-    transcript: str | None,
-    text: str,
-    line_count: int,
-) -> bool:
-    """The terminal is over; its transcript is a blob by now. False when it was over before."""
+def closed(db: Db, pty_id: str, transcript: Transcript, *, blob_id: str | None) -> bool:
+    """The terminal is over; its timed lines are a blob by now. False when it was over before."""
     pty = find(db, pty_id)
     if pty is None or pty.state == "closed":
         return False
     db.connection().execute(
         update(_ptys)
         .where(_ptys.c.id == pty_id)
-        .values(state="closed", closed_at=now_ms(), close_reason=reason, exit_code=exit_code)
+        .values(
+            state="closed",
+            closed_at=now_ms(),
+            close_reason=transcript.reason,
+            exit_code=transcript.exit_code,
+        )
     )
-    if transcript is not None:
+    if blob_id is not None:
         row = PtyTranscript(
             id=new_id(),
             run_id=pty.run_id,
             session_id=pty.session_id,
             pty_id=pty_id,
-            transcript=transcript,
-            text=text.replace("\0", "")[:TEXT_CHARS_MAX],  # Postgres takes no NUL
-            line_count=line_count,
+            transcript=blob_id,
+            text=transcript.text.replace("\0", "")[:TEXT_CHARS_MAX],  # Postgres takes no NUL
+            line_count=transcript.line_count,
             created_at=now_ms(),
         )
         insert_once(db, PtyTranscript, row.model_dump())
-    gone = PtyClosed(pty_id=pty_id, reason=reason, transcript_lines=line_count)
+    gone = PtyClosed(
+        pty_id=pty_id, reason=transcript.reason, transcript_lines=transcript.line_count
+    )
     events.append(db, pty.session_id, gone, run_id=pty.run_id, row=("pty", pty_id))
     return True
 

@@ -146,15 +146,6 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
         yield Chunk(first.time - began, first.seq, bytes(pending))
 
 
-def read_timed(path: Path) -> bytes:
-    """The chunks as lines of JSON, `{"at_ms", "seq", "data"}` with the bytes as Latin-1 text."""
-    lines = (
-        {"at_ms": round(chunk.at_s * 1000), "seq": chunk.seq, "data": chunk.data.decode("latin-1")}
-        for chunk in read_chunks(path)
-    )
-    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-
-
 def read_asciicast(path: Path, *, cols: int = 80, rows: int = 24, title: str = "") -> bytes:
     """The transcript as asciicast v2, which asciinema plays; bytes that are not UTF-8 become �."""
     began, (width, height) = _first_size(path, (cols, rows))
@@ -170,11 +161,6 @@ def read_asciicast(path: Path, *, cols: int = 80, rows: int = 24, title: str = "
             size = json.loads(record.data)
             lines.append(json.dumps([at_s, "r", f"{size[0]}x{size[1]}"]))
     return "\n".join(lines).encode() + b"\n"
-
-
-def count_lines(data: bytes) -> int:
-    """Lines in the sense of `run_pty_transcripts.line_count`: a last one without an end counts."""
-    return data.count(b"\n") + (1 if data and not data.endswith(b"\n") else 0)
 
 
 def _read_record(file: BinaryIO, seq: int) -> Record | None:

@@ -10,10 +10,12 @@ import structlog
 
 from activities.terminals import Terminals
 from domain.events import Event, PtyIdle
+from domain.transcript import LOST
 from settings.config import Config, Retention
-from storage import events, frames, idempotency, inbox, ptys
+from storage import events, frames, idempotency, inbox, ptys, transcripts
 from storage.engine import Db
 from storage.opening import OpenStore
+from storage.tables_history import Pty
 from terminal.errors import TerminalError, UnknownProcess
 
 log = structlog.get_logger()
@@ -49,30 +51,26 @@ async def look_at_terminals(store: OpenStore, terminals: Terminals, idle: set[st
     `idle` holds those that were told of; one that is used again may be told of again.
     """
     for pty in await store.aread(ptys.live):
-        client = await terminals.client()
         try:
-            info = await client.info(pty.id)
+            await _look_at(store, terminals, pty, idle)
         except UnknownProcess:
-            await store.awrite(partial(_lost, pty_id=pty.id))
-            continue
-        if info.exit is not None:
-            try:
-                await terminals.store_closed(pty.id)
-            except TerminalError as error:
-                log.warning("upkeep.terminal", pty_id=pty.id, error=str(error))
-        elif not info.idle:
-            idle.discard(pty.id)
-        elif pty.id not in idle:
-            idle.add(pty.id)
-            told = PtyIdle(pty_id=pty.id, idle_s=IDLE_S)
-            await store.awrite(partial(_append, session_id=pty.session_id, event=told))
+            await transcripts.file(store, pty.id, LOST)
+        except TerminalError as error:
+            # A host that is away or being started again: the next look finds it.
+            log.warning("upkeep.terminal", pty_id=pty.id, error=str(error))
+
+
+async def _look_at(store: OpenStore, terminals: Terminals, pty: Pty, idle: set[str]) -> None:
+    info = await (await terminals.client()).info(pty.id)
+    if info.exit is not None:
+        await terminals.store_closed(pty.id)
+    elif not info.idle:
+        idle.discard(pty.id)
+    elif pty.id not in idle:
+        idle.add(pty.id)
+        told = PtyIdle(pty_id=pty.id, idle_s=IDLE_S)
+        await store.awrite(partial(_append, session_id=pty.session_id, event=told))
 
 
 def _append(db: Db, session_id: str, event: Event) -> int:
     return events.append(db, session_id, event)
-
-
-def _lost(db: Db, pty_id: str) -> bool:
-    return ptys.closed(
-        db, pty_id, reason="lost", exit_code=None, transcript=None, text="", line_count=0
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
@@ -22,7 +23,7 @@ from storage.rows import change
 from storage.tables import SessionRow
 from storage.tables_history import Pty
 from terminal.client import SpawnRequest
-from terminal.errors import TerminalError
+from terminal.errors import TerminalError, UnknownProcess
 from terminal.records import COLUMNS_MAX, ROWS_MAX
 
 router = APIRouter(tags=["terminals"])
@@ -103,14 +104,13 @@ async def close_pty(session: OwnSession, pty_id: PtyId, services: ServicesDep) -
     if pty.state != "closed":
         client = await services.terminals.client()
         try:
-            await client.kill(pty_id, grace_s=1.0)
+            with contextlib.suppress(UnknownProcess):
+                await client.kill(pty_id, grace_s=1.0)
             await file_closed(services, pty_id)
-            await client.close(pty_id)
+            with contextlib.suppress(UnknownProcess):
+                await client.close(pty_id)
         except TerminalError as error:
-            refusal = refusal_of(error)
-            if not isinstance(refusal, NotFound):
-                raise refusal from None
-            await file_closed(services, pty_id)
+            raise refusal_of(error) from None
     return ptys.pty_json(await store.aread(lambda db: ptys.get(db, session.id, pty_id)))
 
 

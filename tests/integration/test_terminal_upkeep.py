@@ -12,6 +12,7 @@ from storage import events, ptys, sessions
 from storage.opening import OpenStore
 from storage.tables import SessionRow
 from storage.tables_history import Pty
+from terminal.errors import HostLost, TerminalError, UnknownProcess
 from worker.upkeep import look_at_terminals
 
 
@@ -28,22 +29,44 @@ class TerminalsDouble:
     """A terminal host with one process."""
 
     of_process: Info = field(default_factory=Info)
+    trouble: TerminalError | None = None
 
     async def client(self) -> TerminalsDouble:
         return self
 
     async def info(self, key: str) -> Info:
+        if self.trouble is not None:
+            raise self.trouble
         return self.of_process
 
 
-@pytest.mark.req("K-054")
-async def test_an_idle_terminal_is_told_of_once_and_stays_open(sqlite_store: OpenStore) -> None:
+@pytest.fixture
+def pty(sqlite_store: OpenStore) -> Pty:
+    """An open terminal of a session."""
     session_id, pty_id = new_id(), new_id()
     row = SessionRow(
         id=session_id, project_id="p", created_by="o", working_directory="/tmp", dsl_hash="h"
     )
     sqlite_store.write(lambda db: sessions.create(db, row))
-    sqlite_store.write(lambda db: ptys.opened(db, Pty(id=pty_id, session_id=session_id)))
+    return sqlite_store.write(lambda db: ptys.opened(db, Pty(id=pty_id, session_id=session_id)))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "state"), [(HostLost("away"), "active"), (UnknownProcess("who?"), "closed")]
+)
+async def test_only_a_host_that_answers_can_say_that_a_terminal_is_lost(
+    sqlite_store: OpenStore, pty: Pty, trouble: TerminalError, state: str
+) -> None:
+    terminals: Any = TerminalsDouble(trouble=trouble)
+    await look_at_terminals(sqlite_store, terminals, set())
+    assert sqlite_store.read(lambda db: ptys.get(db, pty.session_id, pty.id)).state == state
+
+
+@pytest.mark.req("K-054")
+async def test_an_idle_terminal_is_told_of_once_and_stays_open(
+    sqlite_store: OpenStore, pty: Pty
+) -> None:
+    session_id, pty_id = pty.session_id, pty.id
     terminals: Any = TerminalsDouble()
     told: set[str] = set()
     for idle in (False, True, True, False, True):

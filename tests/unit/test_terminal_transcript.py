@@ -7,15 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from terminal.showing import read_timed
 from terminal.transcript import (
     RECORD,
     TranscriptWriter,
-    count_lines,
     read_asciicast,
     read_chunks,
     read_raw,
     read_records,
-    read_timed,
 )
 
 
@@ -139,11 +138,6 @@ def test_a_full_disk_is_a_gap_and_no_crash(tmp_path: Path, monkeypatch: pytest.M
 
 def _no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
-
-
-@pytest.mark.parametrize(("data", "lines"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"a\nb", 2)])
-def test_lines_are_counted_as_a_reader_would(data: bytes, lines: int) -> None:
-    assert count_lines(data) == lines
 
 
 def test_a_transcript_that_was_never_begun_is_empty(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""What a terminal showed, gathered in one pass and within a limit: timed lines, text, line count.
+
+Beyond the limit whole lines of the middle are left out, and one line says how many bytes: the
+beginning and the end of a terminal are what people look for, and half a line of JSON is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+from collections import deque
+from pathlib import Path
+
+from domain.transcript import LOST, TEXT_CHARS_MAX, Transcript
+from terminal.client import TerminalClient
+from terminal.errors import UnknownProcess
+from terminal.transcript import Chunk, read_chunks
+
+TIMED_BYTES_MAX = 256 * 1024 * 1024
+TAIL_SHARE = 4
+
+
+async def closing(client: TerminalClient, key: str) -> Transcript:
+    """How the terminal ended and what it showed; waits for its end.
+
+    A host that knows nothing of it was started after the terminal was lost. One that does not
+    answer raises, for it may know yet.
+    """
+    try:
+        ended = await client.wait(key)
+        path = await client.transcript(key)
+    except UnknownProcess:
+        return LOST
+    shown = await asyncio.to_thread(read_showing, path)
+    return Transcript(
+        reason=ended.reason.value,
+        exit_code=ended.code,
+        timed=shown.timed(),
+        text=shown.text,
+        line_count=shown.line_count,
+    )
+
+
+def read_showing(path: Path, *, bytes_max: int = TIMED_BYTES_MAX) -> Showing:
+    """Everything that a transcript's file holds."""
+    shown = Showing(bytes_max)
+    for chunk in read_chunks(path):
+        shown.add(chunk)
+    return shown
+
+
+def read_timed(path: Path) -> bytes:
+    """The chunks as lines of JSON, `{"at_ms", "seq", "data"}` with the bytes as Latin-1 text."""
+    return read_showing(path).timed()
+
+
+class Showing:
+    """Takes chunks in order and holds no more than the limit of them."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._tail_max = bytes_max // TAIL_SHARE
+        self._head_left = bytes_max - self._tail_max
+        self._head: list[bytes] = []
+        self._tail: deque[tuple[Chunk, bytes]] = deque()
+        self._tail_bytes = 0
+        self._omitted_from: Chunk | None = None
+        self._omitted = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._newlines, self._open_line = 0, False
+        self.text = ""
+
+    @property
+    def line_count(self) -> int:
+        """As in `run_pty_transcripts`: a last line without an end counts."""
+        return self._newlines + self._open_line
+
+    def add(self, chunk: Chunk) -> None:
+        """The next chunk."""
+        if len(self.text) < TEXT_CHARS_MAX:
+            self.text = (self.text + self._decoder.decode(chunk.data))[:TEXT_CHARS_MAX]
+        self._newlines += chunk.data.count(b"\n")
+        self._open_line = not chunk.data.endswith(b"\n")
+        line = _line(chunk, chunk.data.decode("latin-1"))
+        if not self._tail and len(line) <= self._head_left:
+            self._head_left -= len(line)
+            self._head.append(line)
+            return
+        self._tail.append((chunk, line))
+        self._tail_bytes += len(line)
+        while self._tail_bytes > self._tail_max:
+            self._omit(*self._tail.popleft())
+
+    def timed(self) -> bytes:
+        """The lines of JSON."""
+        gap = []
+        if self._omitted_from is not None:
+            gap = [_line(self._omitted_from, "", omitted=self._omitted)]
+        return b"".join([*self._head, *gap, *(line for _, line in self._tail)])
+
+    def _omit(self, chunk: Chunk, line: bytes) -> None:
+        self._omitted_from = self._omitted_from or chunk
+        self._omitted += len(chunk.data)
+        self._tail_bytes -= len(line)
+        # Nothing goes to the beginning any more, or the order would be lost.
+        self._head_left = 0
+
+
+def _line(chunk: Chunk, data: str, **more: int) -> bytes:
+    fields = {"at_ms": round(chunk.at_s * 1000), "seq": chunk.seq, "data": data, **more}
+    return json.dumps(fields).encode() + b"\n"
