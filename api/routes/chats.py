@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
 from api.dependencies import (
@@ -31,6 +31,7 @@ from storage.tables_library import Chat
 router = APIRouter(tags=["chats"])
 CONTENT_CHARS_MAX = 1024 * 1024
 LINES_SHOWN = 50
+MISSING = "Chat not found."
 Name = Annotated[str, Path(min_length=1, max_length=200)]
 
 
@@ -43,6 +44,22 @@ class ChatMessageBody(RequestBody):
     working_directory: Text | None = Field(default=None, max_length=4096)
     mode: Mode | None = None
     source: Text | None = Field(default=None, min_length=1, max_length=64)
+
+
+class NewChat:
+    """What a chat that is not there yet is made with (T-004)."""
+
+    def __init__(
+        self,
+        project: Annotated[str | None, Query(max_length=64)] = None,
+        working_directory: Annotated[str | None, Query(max_length=4096)] = None,
+        mode: Annotated[Mode | None, Query()] = None,
+        source: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    ) -> None:
+        self.project = project
+        self.working_directory = working_directory
+        self.mode: str | None = mode
+        self.source = source
 
 
 class ChatShown(Shown):
@@ -84,7 +101,7 @@ async def post_chat_message(
 ) -> dict[str, Any]:
     """Find or make the chat's session, then let it answer; `on_busy: queue` waits its turn."""
     place = Place(operator.id, user_id, chat_id)
-    wanted = Wanted(body.project, await _folder(body), body.mode, body.source)
+    wanted = await _wanted(body)
 
     def begin(db: Db) -> tuple[Chat, SessionRow, bool]:
         chat, session = conversations.open_chat(db, store.home, place, wanted)
@@ -130,22 +147,26 @@ async def list_chats(
 
 @router.get("/chats/{user_id}/{chat_id}", responses=shows(200, ChatShown) | documented(404))
 async def show_chat(
-    user_id: Name, chat_id: Name, operator: CurrentOperator, store: StoreDep
+    user_id: Name,
+    chat_id: Name,
+    operator: CurrentOperator,
+    store: StoreDep,
+    new_chat: Annotated[NewChat, Depends(NewChat)],
 ) -> dict[str, Any]:
-    """The active chat with its session and its first lines."""
+    """The active chat with its session and its first lines; one that is not there is made."""
     place = Place(operator.id, user_id, chat_id)
+    found = await store.aread(lambda db: _look(db, place))
+    if found is not None:
+        return found
+    wanted = await _wanted(new_chat)
 
-    def look(db: Db) -> dict[str, Any]:
-        chat = _chat(db, place)
-        session = sessions.find(db, chat.session_id)
-        lines = rows.messages(db, *place.key, limit=LINES_SHOWN)
-        return {
-            **conversations.chat_json(chat, waiting=_waiting(db, chat)),
-            "session": None if session is None else session_views.view(db, session),
-            "messages": [vars(line) for line in lines],
-        }
+    def make(db: Db) -> dict[str, Any] | None:
+        conversations.open_chat(db, store.home, place, wanted)
+        return _look(db, place)
 
-    return await store.aread(look)
+    made = await store.awrite(make)
+    assert made is not None, "a chat is stored at once"
+    return made
 
 
 @router.get("/chats/{user_id}/{chat_id}/messages", responses=shows(200, Shown) | documented(404))
@@ -161,7 +182,8 @@ async def list_chat_messages(
     place = Place(operator.id, user_id, chat_id)
 
     def look(db: Db) -> dict[str, Any]:
-        _chat(db, place)
+        if not rows.known(db, *place.key):
+            raise NotFound(MISSING)
         lines = rows.messages(db, *place.key, limit=limit + 1, offset=offset)
         following = str(offset + limit) if len(lines) > limit else None
         return {"items": [vars(line) for line in lines[:limit]], "next_cursor": following}
@@ -177,18 +199,26 @@ async def delete_chat(
     place = Place(operator.id, user_id, chat_id)
 
     def end(db: Db) -> dict[str, Any]:
-        chat = _chat(db, place)
+        chat = rows.load(db, *place.key)
+        if chat is None:
+            raise NotFound(MISSING)
         rows.deactivate(db, *place.key)
         return {**conversations.chat_json(chat, waiting=0), "is_active": False}
 
     return await store.awrite(end)
 
 
-def _chat(db: Db, place: Place) -> Chat:
+def _look(db: Db, place: Place) -> dict[str, Any] | None:
     chat = rows.load(db, *place.key)
     if chat is None:
-        raise NotFound("Chat not found.")
-    return chat
+        return None
+    session = sessions.find(db, chat.session_id)
+    lines = rows.messages(db, *place.key, limit=LINES_SHOWN)
+    return {
+        **conversations.chat_json(chat, waiting=_waiting(db, chat)),
+        "session": None if session is None else session_views.view(db, session),
+        "messages": [vars(line) for line in lines],
+    }
 
 
 def _waiting(db: Db, chat: Chat) -> int:
@@ -217,10 +247,13 @@ def _taken(
     }
 
 
-async def _folder(body: ChatMessageBody) -> str | None:
-    if body.working_directory is None:
-        return None
-    folder = FilePath(body.working_directory)
+async def _wanted(given: ChatMessageBody | NewChat) -> Wanted:
+    folder = None if given.working_directory is None else await _folder(given.working_directory)
+    return Wanted(given.project, folder, given.mode, given.source)
+
+
+async def _folder(path: str) -> str:
+    folder = FilePath(path)
     if not folder.is_absolute() or not await asyncio.to_thread(folder.is_dir):
         raise ValidationFailed("working_directory is not an existing absolute folder")
     return str(await asyncio.to_thread(folder.resolve))

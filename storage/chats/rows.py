@@ -40,6 +40,12 @@ def load(db: Db, operator_id: str, connector: str, user_id: str, chat_id: str) -
     return None if found is None else Chat(**found._mapping)
 
 
+def known(db: Db, operator_id: str, connector: str, user_id: str, chat_id: str) -> bool:
+    """Whether there is or ever was such a chat."""
+    row = select(_chats.c.id).where(*_named(operator_id, connector, user_id, chat_id))
+    return db.connection().execute(row).first() is not None
+
+
 def deactivate(db: Db, operator_id: str, connector: str, user_id: str, chat_id: str) -> bool:
     """Soft delete (T-012): the row stays; messages that still wait are dropped."""
     gone = db.connection().execute(

@@ -68,7 +68,7 @@ def _lines(caller: Caller, state: str) -> list[ChatMessage]:
 
 @pytest.mark.req("T-003", "T-004", "T-017")
 def test_a_chat_makes_its_session_and_goes_on_with_it(caller: Caller) -> None:
-    assert caller.http.get(PATH).status_code == 404
+    assert caller.http.get(f"{PATH}/messages").status_code == 404
     first = say(caller, "hello", mode="auto", source="telegram")
     assert (first["queued"], first["session"]["state"]) == (False, "running")
     assert (first["session"]["source"], first["session"]["mode"]) == ("telegram", "auto")
@@ -85,6 +85,26 @@ def test_a_chat_makes_its_session_and_goes_on_with_it(caller: Caller) -> None:
     second = say(caller, "again")
     assert second["session_id"] == first["session_id"]
     assert [item["chat_id"] for item in caller.http.get("/chats").json()["items"]] == ["room-1"]
+
+
+@pytest.mark.req("T-003", "T-004", "T-012")
+def test_looking_at_a_chat_finds_or_makes_it(caller: Caller, tmp_path: Path) -> None:
+    wanted = {"working_directory": str(tmp_path), "mode": "auto", "source": "telegram"}
+    made = caller.http.get(PATH, params=wanted)
+    assert made.status_code == 200, made.text
+    chat = made.json()
+    assert (chat["is_active"], chat["message_count"], chat["messages"]) == (True, 0, [])
+    assert (chat["session"]["state"], chat["session"]["source"]) == ("idle", "telegram")
+    assert (chat["mode"], chat["working_directory"]) == ("auto", str(tmp_path))
+    # It is stored, so the next look finds it, whatever it asks for.
+    again = caller.http.get(PATH, params={"mode": "plan"}).json()
+    assert (again["session_id"], again["mode"]) == (chat["session_id"], "auto")
+    assert say(caller, "hello")["session_id"] == chat["session_id"]
+    assert caller.http.delete(PATH).status_code == 200
+    fresh = caller.http.get(PATH).json()
+    assert fresh["session_id"] != chat["session_id"]
+    assert caller.http.get("/chats/a/b", params={"mode": "odd"}).status_code == 400
+    assert caller.http.get("/chats/a/b/messages").status_code == 404
 
 
 @pytest.mark.req("K-028")
@@ -135,9 +155,10 @@ def test_a_deleted_chat_stays_in_the_log_and_begins_anew(caller: Caller) -> None
     first = say(caller, "one")
     say(caller, "two", on_busy="queue")
     assert caller.http.delete(PATH).json()["is_active"] is False
-    assert caller.http.get(PATH).status_code == 404
     assert caller.http.delete(PATH).status_code == 404
     assert claim(caller) == []
+    kept = caller.http.get(f"{PATH}/messages").json()["items"]
+    assert [line["content"] for line in kept] == ["one"]
     fresh = say(caller, "three")
     assert fresh["session_id"] != first["session_id"]
     listed = caller.http.get(f"{PATH}/messages", params={"limit": 1, "offset": 1}).json()
