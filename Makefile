@@ -48,7 +48,7 @@ bench: install system-packages
 
 torture: install system-packages
 	$(BIN)/python -m pytest -m slow -q --timeout 900 tests
-	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 1800 -k "fuzz or strangers" tests
+	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 3600 -k "(fuzz or strangers or hypothesis) and not slow" tests
 	for seed in $(SEEDS); do $(BIN)/holdfast selftest --minutes 5 --seed $$seed || exit 1; done
 
 docs: install

@@ -47,7 +47,6 @@ def session_id(caller: Caller, tmp_path: Path) -> str:
 @settings(
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "20")),
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(sent=st.lists(SENT, max_size=12))
@@ -71,7 +70,6 @@ def test_no_frame_harms_an_attached_session(
 @settings(
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "20")),
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(first=SENT)

@@ -56,7 +56,6 @@ async def is_well(host: TestHost) -> bool:
 
 
 @settings(
-    derandomize=True,
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "30")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -69,7 +68,6 @@ def test_bytes_without_sense_do_no_harm(host: TestHost, polite: bool, pieces: li
 
 
 @settings(
-    derandomize=True,
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "60")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
