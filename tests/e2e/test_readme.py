@@ -113,9 +113,24 @@ def test_every_command_that_a_page_names_exists() -> None:
     top = typer.main.get_command(app)
     unknown = []
     for page in PAGES:
-        named = re.findall(r"`holdfast ([a-z][^`\n]*)`", page.read_text(encoding="utf-8"))
+        text = page.read_text(encoding="utf-8")
+        named = re.findall(r"`holdfast ([a-z][^`\n]*)`", text)
+        named += re.findall(r"^ *(?:\$ )?holdfast ([a-z][^#\n]*)", text, re.MULTILINE)
         unknown += [f"{page.name}: {words}" for words in named if not _exists(top, words.split())]
     assert unknown == []
+
+
+def test_every_configuration_that_a_page_shows_loads() -> None:
+    shown = [
+        (page, block)
+        for page in PAGES
+        for block in re.findall(
+            r"^```toml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        )
+    ]
+    assert len(shown) > 1
+    for page, block in shown:
+        parse_config(block.encode(), page)
 
 
 def test_help_shows_every_command_with_its_whole_sentence() -> None:
