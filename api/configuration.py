@@ -1,34 +1,24 @@
-"""config.toml as the API sees it: read again whenever it was written, the last good one kept."""
+"""What the operator configured, and refusals of models that no provider there has."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from domain.errors import ValidationFailed
-from settings.config import Config, load_config
-from settings.environment import SettingsError
+from settings.config import Config
+from settings.fresh_config import FreshConfig
 
 
 class Configuration:
     """The operator's configuration of now."""
 
     def __init__(self, home: Path) -> None:
-        self._home = home
-        self._stamp = self._written()
-        self._config = load_config(home)
+        self._fresh = FreshConfig(home)
 
     @property
     def current(self) -> Config:
-        """The configuration; one stat when nothing changed."""
-        stamp = self._written()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._config = load_config(self._home)
-            except SettingsError:
-                # A half-written file must not break requests; the start refuses a broken one.
-                return self._config
-        return self._config
+        """The configuration."""
+        return self._fresh()
 
     def check_model(self, name: str) -> None:
         """Refuse a model override whose provider is not configured."""
@@ -55,10 +45,3 @@ class Configuration:
             raise ValidationFailed(
                 f'no provider "{provider[:80]}" is configured; there are: {names}'
             )
-
-    def _written(self) -> tuple[int, int] | None:
-        try:
-            found = (self._home / "config.toml").stat()
-        except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_size)

@@ -21,6 +21,7 @@ FILE = "project.yaml"
 LOCAL_FILE = "project.local.yaml"
 LOCKED = ("version", "project")
 PATH_CHARS_MAX = 4096
+Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def folder_of(path: str) -> Path:
     return resolved
 
 
-def stamp(folder: Path) -> tuple[tuple[int, int, int] | None, ...]:
+def stamp(folder: Path) -> Stamp:
     """Changes whenever one of the two files was written; costs two stats."""
     return tuple(_stamp(folder / FOLDER / name) for name in (FILE, LOCAL_FILE))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import threading
 from datetime import timedelta
@@ -13,8 +12,9 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from agent.providers import close_clients, warm_up
-from settings.config import Config, load_config
+from settings.config import Config
 from settings.environment import Settings
+from settings.fresh_config import FreshConfig
 from storage.opening import OpenStore, open_store
 from worker import beside
 from worker.connection import connect, ensure_search_attributes
@@ -30,7 +30,7 @@ async def run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    config = FreshConfig(settings)
+    config = FreshConfig(settings.home)
     threading.Thread(target=_warm_up, args=(config(),), daemon=True).start()
     store = await asyncio.to_thread(
         open_store,
@@ -85,32 +85,6 @@ def make_worker(
         max_heartbeat_throttle_interval=timedelta(milliseconds=500),
         default_heartbeat_throttle_interval=timedelta(milliseconds=500),
     )
-
-
-class FreshConfig:
-    """config.toml as it is now: read again when the file changed, the last good one otherwise."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._stamp: tuple[float, int] | None = None
-        self._config = load_config(settings.home)
-        self._stamp = self._look()
-
-    def __call__(self) -> Config:
-        """The configuration to use for the next call."""
-        stamp = self._look()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            with contextlib.suppress(Exception):
-                self._config = load_config(self._settings.home)
-        return self._config
-
-    def _look(self) -> tuple[float, int] | None:
-        try:
-            found = self._settings.config_file.stat()
-        except OSError:
-            return None
-        return found.st_mtime, found.st_size
 
 
 def _warm_up(config: Config) -> None:
