@@ -12,7 +12,7 @@ from domain.canonical import canonical, sha256
 from domain.clock import now_ms
 from domain.errors import BadRequest, Conflict, ValidationFailed
 from domain.lifecycle import State
-from storage import archive, events, sessions, titles
+from storage import archive, events, farewells, sessions, titles
 from storage.blobs import BlobFolder
 from storage.engine import Db
 from storage.export_document import FORMAT, VERSION
@@ -84,6 +84,7 @@ def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any])
         row.title = titles.next_title(db, operator_id, row.title)
     blobs = archive.put_blobs(db, folder, parts.get("blobs") or {})
     _settle(row, parts)
+    farewells.drop(db, row.id)
     insert_once(db, SessionRow, row.model_dump())
     archive.put_rows(db, _own_rows(parts, row.id))
     broken = events.broken_link(db, row.id)

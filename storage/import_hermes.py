@@ -15,7 +15,7 @@ from domain.clock import now_ms
 from domain.errors import ValidationFailed
 from domain.events import SessionCreated, SessionImported
 from domain.lifecycle import State
-from storage import aliases, events, sessions, titles
+from storage import aliases, events, farewells, sessions, titles
 from storage.engine import Db
 from storage.hermes_file import HermesFile, open_copy
 from storage.home_projects import IMPORTED, home_project
@@ -87,6 +87,7 @@ def _import(
     session = _session(db, operator_id, session_id, row, said)
     session.project_id, session.working_directory = project.id, project.path
     session.dsl_hash = project.dsl_hash
+    farewells.drop(db, session_id)
     insert_once(db, SessionRow, session.model_dump())
     rows = [
         _message(session, position, message, row) for position, message in enumerate(said, start=1)

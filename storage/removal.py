@@ -15,7 +15,7 @@ from domain.clock import now_ms
 from domain.errors import Conflict
 from domain.events import SessionCleared
 from domain.lifecycle import State
-from storage import archive, events, forks, prompt_edits, ptys, sessions
+from storage import archive, events, farewells, forks, prompt_edits, ptys, sessions
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.rows import change, table
@@ -175,6 +175,7 @@ def _purge(db: Db, store: OpenStore, session_id: str, gone: set[str]) -> dict[st
         place = table(model)
         db.connection().execute(delete(place).where(place.c.session_id == session_id))
     gone |= _drop_blobs(db, store, named)
+    farewells.note(db, session_id)
     for source_id in sources:
         source = sessions.find(db, source_id)
         if source is not None and source.purged:

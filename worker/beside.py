@@ -12,7 +12,7 @@ from settings.environment import Settings
 from storage.opening import OpenStore
 from storage.orphans import collect_forever
 from storage.search.indexer import keep_indexed
-from worker import chats, queue, recovery, snapshots, upkeep, watching
+from worker import chats, farewells, queue, recovery, snapshots, upkeep, watching
 from worker.parts import Parts
 
 log = structlog.get_logger()
@@ -27,6 +27,7 @@ def start(
         "indexing": lambda: keep_indexed(store),
         "chats": lambda: chats.drain_forever(client, settings, store),
         "queue": lambda: queue.start_forever(client, settings, store),
+        "farewells": lambda: farewells.end_forever(client, store),
         "orphans": lambda: collect_forever(store),
         "snapshots": lambda: snapshots.sweep_forever(store, parts.trees),
         "watching": lambda: watching.watch_forever(store, parts.config),

@@ -53,6 +53,7 @@ def test_two_processes_append_while_a_third_searches(sqlite_store: OpenStore) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # 2,000 appends, each searched for at once, on a busy machine
 @pytest.mark.req("H-001", "H-020", "H-022")
 def test_four_processes_append_while_a_fifth_searches(sqlite_store: OpenStore) -> None:
     append_and_search(sqlite_store, processes=4, count=500)
