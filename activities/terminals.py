@@ -30,6 +30,12 @@ class Terminals:
                 )
             return self._client
 
+    async def listener(self) -> TerminalClient:
+        """A client of one's own that never starts a host: whoever listens can wait for one."""
+        return await TerminalClient.connect(
+            self._socket_path, state_dir=self._state_dir, start=False
+        )
+
     async def close(self) -> None:
         """Let go of the host; what it runs goes on."""
         if self._client is not None:

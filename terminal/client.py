@@ -7,7 +7,7 @@ finished process answer from what the host kept, and the next call reopens a bro
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,12 +154,22 @@ class TerminalClient:
             connection, channel, queue, key=key, mode=mode, automatic_credit=automatic_credit
         )
 
-    async def events(self, *, session_id: str | None = None) -> AsyncGenerator[HostEvent, None]:
-        """What happens to processes from now on, until the connection ends (HostLost)."""
+    async def events(
+        self,
+        *,
+        session_id: str | None = None,
+        when_listening: Callable[[], Awaitable[None]] | None = None,
+    ) -> AsyncGenerator[HostEvent, None]:
+        """What happens to processes from now on, until the connection ends (HostLost).
+
+        `when_listening` looks at what was before: whatever happens meanwhile is told after it.
+        """
         connection = await self._live()
         channel, queue = connection.open_channel()
         try:
             await connection.call("subscribe", channel=channel, session_id=session_id)
+            if when_listening is not None:
+                await when_listening()
             while (frame := await queue.get()) is not None:
                 raw = frame.json()
                 info = ProcessInfo.from_json(raw["info"])

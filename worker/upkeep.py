@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
@@ -17,6 +17,7 @@ from storage.engine import Db
 from storage.opening import OpenStore
 from storage.tables_history import Pty
 from terminal.errors import TerminalError, UnknownProcess
+from worker import endings
 
 log = structlog.get_logger()
 EVERY_S = 15.0
@@ -27,10 +28,19 @@ IDLE_S = 30 * 60
 async def keep(store: OpenStore, terminals: Terminals, config: Callable[[], Config]) -> None:
     """Look after the store for as long as the worker lives."""
     idle: set[str] = set()
+    look = partial(look_at_terminals, store, terminals, idle)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_now_and_then(store, config, look))
+        tasks.create_task(endings.file_forever(store, terminals, look))
+
+
+async def _now_and_then(
+    store: OpenStore, config: Callable[[], Config], look: Callable[[], Awaitable[None]]
+) -> None:
     while True:
         await asyncio.sleep(EVERY_S)
         await prune(store, config().retention)
-        await look_at_terminals(store, terminals, idle)
+        await look()
 
 
 async def prune(store: OpenStore, retention: Retention) -> None:

@@ -19,14 +19,16 @@ from api.stream.frames import (
 from api.stream.tail import frame_text
 from domain.errors import Refusal
 from domain.events import Event, PtyOutputThrottled, PtyReattached
-from storage import events
+from domain.transcript import LOST
+from storage import events, ptys
 from terminal.client import Attachment, Closed, Output, Snapshot, TerminalClient, Throttled
-from terminal.errors import TerminalError
+from terminal.errors import HostLost, TerminalError, UnknownProcess
 
 if TYPE_CHECKING:
     from api.stream.connection import Connection
 
 WATCHED_MAX = 64
+HOST_WAIT_S, HOST_RETRY_S = 60.0, 0.25
 
 
 class PtyBridge:
@@ -37,6 +39,7 @@ class PtyBridge:
         self._client: TerminalClient | None = None
         self._attachments: dict[str, Attachment] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._beginning = asyncio.Lock()
 
     async def start(self, live: list[dict[str, Any]]) -> None:
         """Watch what was alive when the client came."""
@@ -54,14 +57,14 @@ class PtyBridge:
 
     async def watch(self, pty_id: str, *, again: bool = False) -> None:
         """Show one terminal from now on; one that is gone by now is left out."""
-        if pty_id in self._tasks or len(self._tasks) >= WATCHED_MAX:
-            return
-        role: Literal["viewer", "writer"] = "viewer" if self._connection.observer else "writer"
-        with contextlib.suppress(TerminalError, Refusal, OSError):
-            client = await self._terminal()
-            attachment = await client.attach(pty_id, role=role)
-            self._attachments[pty_id] = attachment
-            self._tasks[pty_id] = asyncio.create_task(self._show(pty_id, attachment, again=again))
+        async with self._beginning:
+            if pty_id in self._tasks or len(self._tasks) >= WATCHED_MAX:
+                return
+            with contextlib.suppress(TerminalError, Refusal, OSError):
+                client = await self._terminal()
+                found = await client.attach(pty_id, role=self._role)
+                self._attachments[pty_id] = found
+                self._tasks[pty_id] = asyncio.create_task(self._show(pty_id, found, again=again))
 
     async def take(self, frame: Incoming) -> None:
         """One frame of the pty channel."""
@@ -72,21 +75,34 @@ class PtyBridge:
             await self.stdin(pty_id, read_bytes(frame.payload))
         elif frame.type == "resize":
             cols, rows = read_size(frame.payload)
-            await self._act(self._writable(pty_id).resize(cols=cols, rows=rows))
+            await self._act((await self._writable(pty_id)).resize(cols=cols, rows=rows))
         else:
             raise BadFrame(f"unknown pty frame {frame.type[:40]!r}", "unknown_type")
 
     async def stdin(self, pty_id: str, data: bytes) -> None:
         """Type into a terminal."""
-        await self._act(self._writable(pty_id).write(data))
+        await self._act((await self._writable(pty_id)).write(data))
 
-    def _writable(self, pty_id: str) -> Attachment:
+    @property
+    def _role(self) -> Literal["viewer", "writer"]:
+        return "viewer" if self._connection.observer else "writer"
+
+    async def _writable(self, pty_id: str) -> Attachment:
         if self._connection.observer:
             raise BadFrame("observers only watch", "forbidden")
+        if pty_id not in self._tasks and await self._is_ours(pty_id):
+            # Whoever opened it may type before the event that tells of it has come round.
+            await self.watch(pty_id)
         attachment = self._attachments.get(pty_id)
         if attachment is None:
             raise BadFrame("no such terminal is alive", "not_found")
         return attachment
+
+    async def _is_ours(self, pty_id: str) -> bool:
+        row = await self._connection.services.store.aread(lambda db: ptys.find(db, pty_id))
+        if row is None or row.session_id != self._connection.session_id:
+            return False
+        return row.state != "closed"
 
     async def _act(self, asked: Any) -> None:
         try:
@@ -100,8 +116,20 @@ class PtyBridge:
         return self._client
 
     async def _show(self, pty_id: str, attachment: Attachment, *, again: bool) -> None:
-        """Forward until the terminal is closed; whatever breaks ends the watching only."""
+        """Show it to its end; a host that went away is waited for, and tells what was lost."""
         with contextlib.suppress(TerminalError, OSError):
+            while not await self._forward(pty_id, attachment, again=again):
+                self._attachments.pop(pty_id, None)
+                found = await self._found_again(pty_id)
+                if found is None:
+                    await self._closed(pty_id, LOST.reason, LOST.exit_code)
+                    break
+                attachment = self._attachments[pty_id] = found
+        self._attachments.pop(pty_id, None)
+
+    async def _forward(self, pty_id: str, attachment: Attachment, *, again: bool) -> bool:
+        """Whether the terminal was shown to its end; False when the host went away before."""
+        try:
             async for happened in attachment:
                 if again and isinstance(happened, Snapshot | Output):
                     again = False
@@ -117,8 +145,24 @@ class PtyBridge:
                         PtyOutputThrottled(pty_id=pty_id, dropped_bytes=happened.dropped_bytes)
                     )
                 elif isinstance(happened, Closed):
-                    await self._closed(pty_id, happened)
-        self._attachments.pop(pty_id, None)
+                    await self._closed(pty_id, happened.exit.reason.value, happened.exit.code)
+        except HostLost:
+            return False
+        return True
+
+    async def _found_again(self, pty_id: str) -> Attachment | None:
+        """The terminal at the host that answers next; None when that one does not know it."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + HOST_WAIT_S
+        while True:
+            try:
+                return await (await self._terminal()).attach(pty_id, role=self._role)
+            except UnknownProcess:
+                return None
+            except (TerminalError, Refusal, OSError):
+                if loop.time() > deadline:
+                    raise
+            await asyncio.sleep(HOST_RETRY_S)
 
     async def _snapshot(self, pty_id: str, screen: Snapshot) -> None:
         if self._connection.hello.binary_pty:
@@ -144,12 +188,8 @@ class PtyBridge:
         payload = {"pty_id": pty_id, "data": data, "seq": output.seq}
         await self._connection.send_text(frame_text("pty", "stdout", payload))
 
-    async def _closed(self, pty_id: str, closed: Closed) -> None:
-        payload = {
-            "pty_id": pty_id,
-            "reason": closed.exit.reason.value,
-            "exit_code": closed.exit.code,
-        }
+    async def _closed(self, pty_id: str, reason: str, exit_code: int | None) -> None:
+        payload = {"pty_id": pty_id, "reason": reason, "exit_code": exit_code}
         await self._connection.send_text(frame_text("pty", "closed", payload))
 
     async def _record(self, event: Event) -> None:

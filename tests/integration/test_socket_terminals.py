@@ -16,6 +16,7 @@ import pytest
 from storage import events
 from terminal.client import TerminalClient
 from tests.support.api_server import ApiServer, Caller, hear, hear_until, say
+from tests.support.terminal_hosts import TestHost
 from tests.support.waiting import wait_for
 
 
@@ -43,6 +44,16 @@ def host(api: ApiServer) -> Iterator[None]:
     yield
     asyncio.run(stop())
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def own_host(own_api: ApiServer) -> Iterator[TestHost]:
+    """A terminal host that may be killed, with an API of its own."""
+    assert own_api.services is not None
+    with TestHost() as host:
+        settings = own_api.settings.model_copy(update={"terminal_socket": host.socket})
+        own_api.services.terminals._settings = settings
+        yield host
 
 
 @pytest.fixture
@@ -81,20 +92,9 @@ def test_a_terminal_opened_while_attached_can_be_typed_into(
     socket, _ = caller.attach(session_id)
     with socket:
         pty_id = open_pty(caller, session_id)
-        hear_until(socket, "pty.allocated")
         data = base64.b64encode(b"hello terminal\n").decode()
-
-        def typed() -> bool:
-            # The socket watches the terminal a moment after the event that tells of it.
-            say(socket, "pty", "stdin", pty_id=pty_id, data=data)
-            while True:
-                frame = hear(socket)
-                if frame["type"] == "error":
-                    return False
-                if b"hello terminal" in shown([frame]):
-                    return True
-
-        wait_for(typed, "the terminal to answer")
+        say(socket, "pty", "stdin", pty_id=pty_id, data=data)
+        assert "error" not in [frame["type"] for frame in hear_text(socket, b"hello terminal")]
         socket.send(json.dumps({"type": "resize", "pty_id": pty_id, "cols": 100, "rows": 30}))
         caller.http.delete(f"/sessions/{session_id}/ptys/{pty_id}")
         closed = hear_until(socket, "closed")[-1]
@@ -158,6 +158,24 @@ def test_a_closed_terminal_leaves_its_transcript_in_three_forms(
     cast = caller.http.get(f"{path}/transcript", params={"format": "cast"}).text.splitlines()
     assert json.loads(cast[0])["version"] == 2
     assert "".join(json.loads(line)[2] for line in cast[1:]).encode() == raw
+
+
+def test_a_host_that_dies_is_waited_for_and_its_terminals_are_told_lost(
+    own_host: TestHost, own_api: ApiServer, tmp_path: Path
+) -> None:
+    caller = own_api.operator()
+    session_id = caller.session(caller.project(tmp_path / "work")["id"])["id"]
+    pty_id = open_pty(caller, session_id, "echo before; cat")
+    socket, _ = caller.attach(session_id)
+    with socket:
+        hear_text(socket, b"before")
+        own_host.kill()
+        own_host.start()
+        closed = hear_until(socket, "closed")[-1]["payload"]
+        assert closed == {"pty_id": pty_id, "reason": "lost", "exit_code": None}
+        open_pty(caller, session_id, "echo after; cat")
+        hear_text(socket, b"after")
+    caller.close()
 
 
 @pytest.mark.req("K-052", "K-119")

@@ -1,18 +1,23 @@
-"""Upkeep tells of a terminal that nobody used for long, once."""
+"""Upkeep tells of a terminal that nobody used for long, once, and files those that end."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 
+from activities.terminals import Terminals
 from domain.ids import new_id
 from storage import events, ptys, sessions
 from storage.opening import OpenStore
 from storage.tables import SessionRow
 from storage.tables_history import Pty
 from terminal.errors import HostLost, TerminalError, UnknownProcess
+from tests.support.terminal_hosts import TestHost, eventually
+from worker.endings import file_forever
 from worker.upkeep import look_at_terminals
 
 
@@ -75,3 +80,33 @@ async def test_an_idle_terminal_is_told_of_once_and_stays_open(
     rows = sqlite_store.read(lambda db: events.after(db, session_id, 0, limit=100))
     assert [row.data["pty_id"] for row in rows if row.kind == "pty.idle"] == [pty_id, pty_id]
     assert sqlite_store.read(lambda db: ptys.get(db, session_id, pty_id)).state != "closed"
+
+
+@pytest.mark.req("K-050", "K-134")
+async def test_a_terminal_is_filed_when_it_ends_and_when_its_host_is_lost(
+    sqlite_store: OpenStore, pty: Pty
+) -> None:
+    other = Pty(id=new_id(), session_id=pty.session_id)
+    sqlite_store.write(lambda db: ptys.opened(db, other))
+
+    def reasons() -> list[tuple[str, str]]:
+        rows = sqlite_store.read(lambda db: events.after(db, pty.session_id, 0, limit=100))
+        closed = [row.data for row in rows if row.kind == "pty.closed"]
+        return [(data["pty_id"], data["reason"]) for data in closed]
+
+    with TestHost() as host:
+        terminals = Terminals(sqlite_store, host.socket, host.state)
+        async with await host.client() as client:
+            for one in (pty, other):
+                await client.spawn(host.request(one.id, "cat", terminal=True))
+            look = partial(look_at_terminals, sqlite_store, terminals, set())
+            filing = asyncio.create_task(file_forever(sqlite_store, terminals, look))
+            await client.write(pty.id, b"\x04")
+            await eventually(lambda: reasons() == [(pty.id, "exited")], "filed at its end")
+            host.kill()
+            host.start()
+            lost = [(pty.id, "exited"), (other.id, "lost")]
+            await eventually(lambda: reasons() == lost, "filed with the new host")
+        filing.cancel()
+        await asyncio.gather(filing, return_exceptions=True)
+        await terminals.close()
