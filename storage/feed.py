@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy
 from sqlalchemy import text
 
 from storage.engine import Db, Store
+from storage.news import News, Places, places, read_news
 
 CHANNEL = "holdfast_feed"
 # Listens to every session.
@@ -21,8 +21,8 @@ ANY = "*"
 POLL_S = 0.010
 RECONNECT_S = 0.2
 LISTENERS_MAX = 10_000
-_UNKNOWN: Mapping[str, tuple[int, int]] = {}
-_SEQS = "SELECT id, event_seq, frame_seq FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
+_NOTHING: Mapping[str, News] = {}
+Ears = list[tuple["Listener", News | None]]
 
 
 def notify(db: Db, session_id: str) -> None:
@@ -33,15 +33,19 @@ def notify(db: Db, session_id: str) -> None:
 
 
 class Listener:
-    """One waiter's bell. It may ring without news, and never stays silent after some."""
+    """One waiter's bell. It may ring without news, and never stays silent after some.
 
-    def __init__(self, feed: Feed, key: str) -> None:
+    `heard` is called in the waiter's loop at each ring, in order, with what the watcher knows.
+    """
+
+    def __init__(
+        self, feed: Feed, key: str, heard: Callable[[News | None], None] | None = None
+    ) -> None:
         self._feed = feed
-        self._loop = asyncio.get_running_loop()
         self._bell = asyncio.Event()
+        self._heard = heard
+        self.loop = asyncio.get_running_loop()
         self.key = key
-        # How far the session's events and frames are, where the watcher knows.
-        self.seqs: tuple[int, int] | None = None
 
     def __enter__(self) -> Listener:
         self._feed.add(self)
@@ -65,10 +69,11 @@ class Listener:
         self._bell.clear()
         return True
 
-    def ring(self) -> None:
-        """From any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-            self._loop.call_soon_threadsafe(self._bell.set)
+    def ring(self, news: News | None) -> None:
+        """In the waiter's own loop only."""
+        self._bell.set()
+        if self._heard is not None:
+            self._heard(news)
 
 
 class Feed:
@@ -83,9 +88,9 @@ class Feed:
         watch = _watch_sqlite if store.is_sqlite else _watch_postgres
         self._watch: Callable[[Feed], None] = watch
 
-    def listen(self, key: str) -> Listener:
+    def listen(self, key: str, heard: Callable[[News | None], None] | None = None) -> Listener:
         """A bell for one session, or for `ANY`; use it as a context manager."""
-        return Listener(self, key)
+        return Listener(self, key, heard)
 
     def add(self, listener: Listener) -> None:
         """Begin to ring it. It rings at once: something may have happened before."""
@@ -97,7 +102,7 @@ class Feed:
                 self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        listener.ring()
+        _tell([(listener, None)])
 
     def remove(self, listener: Listener) -> None:
         """Ring it no more."""
@@ -126,13 +131,16 @@ class Feed:
         with self._changed:
             return [key for key in self._listeners if key != ANY]
 
-    def ring(self, keys: Iterable[str], seqs: Mapping[str, tuple[int, int]] = _UNKNOWN) -> None:
+    def ring(self, keys: Iterable[str], news: Mapping[str, News] = _NOTHING) -> None:
         """Ring the bells of these sessions and of those who listen to any."""
         with self._changed:
-            for key in (*keys, ANY):
-                for listener in self._listeners.get(key, ()):
-                    listener.seqs = seqs.get(key)
-                    listener.ring()
+            _tell(
+                [
+                    (listener, news.get(key))
+                    for key in (*keys, ANY)
+                    for listener in self._listeners.get(key, ())
+                ]
+            )
 
     def pause(self, seconds: float) -> bool:
         """Wait a moment, or for as long as nobody listens; False when it is time to stop."""
@@ -157,12 +165,21 @@ class Feed:
             self.pause(RECONNECT_S)
 
 
+def _tell(ears: Ears) -> None:
+    """From any thread. One call wakes a loop for all of its bells: waking is the dear part."""
+    for loop in {listener.loop for listener, _ in ears}:
+        its = [(listener, news) for listener, news in ears if listener.loop is loop]
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(_ring_all, its)
+
+
+def _ring_all(ears: Ears) -> None:
+    for listener, news in ears:
+        listener.ring(news)
+
+
 def _driver_errors(store: Store) -> tuple[type[Exception], ...]:
     return (store.reader.dialect.loaded_dbapi.Error, OSError)
-
-
-class _Raw(Protocol):
-    def execute(self, sql: str, parameters: tuple[str, ...] = ..., /) -> Any: ...
 
 
 @contextlib.contextmanager
@@ -177,24 +194,20 @@ def _raw_connection(feed: Feed) -> Iterator[Any]:
 
 
 def _watch_sqlite(feed: Feed) -> None:
+    """Which sessions moved is one query, so a commit wakes only those who wait for it."""
     with _raw_connection(feed) as raw:
         seen_version: int | None = None
-        seen: dict[str, tuple[int, int]] = {}
+        seen: Places = {}
         while feed.pause(POLL_S):
             version = int(raw.execute("PRAGMA data_version").fetchone()[0])
             keys = feed.keys()
             if version == seen_version and seen.keys() >= set(keys):
                 continue
             seen_version = version
-            now = _seqs(raw, keys)
-            feed.ring([key for key in keys if seen.get(key) != now.get(key)], now)
+            now = places(raw, keys)
+            moved = [key for key in keys if seen.get(key) != now.get(key)]
+            feed.ring(moved, read_news(raw, seen, {key: now[key] for key in moved if key in now}))
             seen = {key: now.get(key, (0, 0)) for key in keys}
-
-
-def _seqs(raw: _Raw, keys: list[str]) -> dict[str, tuple[int, int]]:
-    """Which sessions moved is one query, so a commit wakes only those who wait for it."""
-    rows = raw.execute(_SEQS, (json.dumps(keys),)).fetchall()
-    return {row[0]: (row[1], row[2]) for row in rows}
 
 
 def _watch_postgres(feed: Feed) -> None:

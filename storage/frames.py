@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Text, delete, func, insert, select, type_coerce, update
 
 from domain.clock import now_ms
 from storage import feed
 from storage.engine import Db
+from storage.news import FrameText
 from storage.rows import step_counter, table
 from storage.tables import SessionRow
 from storage.tables_history import Frame
@@ -50,6 +51,18 @@ def after(db: Db, session_id: str, seq: int, *, limit: int) -> list[Frame]:
         .limit(limit)
     )
     return [Frame(**row._mapping) for row in db.connection().execute(newer)]
+
+
+def texts_after(db: Db, session_id: str, seq: int, *, limit: int) -> list[FrameText]:
+    """The same as they are stored, for who sends them on without a look inside."""
+    columns = (_frames.c.seq, _frames.c.type, type_coerce(_frames.c.payload, Text))
+    newer = (
+        select(*columns)
+        .where(_frames.c.session_id == session_id, _frames.c.seq > seq)
+        .order_by(_frames.c.seq)
+        .limit(limit)
+    )
+    return [FrameText(*row) for row in db.connection().execute(newer)]
 
 
 def prune(db: Db, session_id: str, *, keep_ms: int = KEEP_MS, keep_bytes: int = KEEP_BYTES) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -11,9 +12,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from api.services import Services
 from api.stream.attached import Attached, welcome
 from api.stream.frames import BadFrame, Hello, read_binary_stdin, read_frame, read_hello
+from api.stream.outgoing import Sent, frame_text
 from api.stream.protocol import TIMEOUT_REASON
 from api.stream.ptys import PtyBridge
-from api.stream.tail import Gap, Sent, Tail, frame_text
+from api.stream.tail import Channel, Gap, Tail
 from domain.errors import Refusal
 from domain.lifecycle import OVER, State
 from storage import sessions
@@ -21,7 +23,8 @@ from storage.tables import Operator
 
 HELLO_S = 10.0
 SEND_S = 15.0
-FRAMES_AT_ONCE = 16
+# What is written in one go and waits for a slow client; a single larger frame goes alone.
+WRITTEN_BYTES_MAX = 64 * 1024
 BAD_FRAMES_MAX = 100
 FAREWELL_S = 1.0
 GAP_CODE, BAD_CODE, HELLO_CODE, NORMAL_CODE, AGAIN_CODE = 4409, 4400, 4408, 1000, 1013
@@ -175,13 +178,12 @@ class Connection:
             count += len(frames)
         return count
 
-    async def _send_frames(self, channel: str, frames: list[Sent]) -> None:
-        for start in range(0, len(frames), FRAMES_AT_ONCE):
-            some = frames[start : start + FRAMES_AT_ONCE]
-            await self._send(*({"type": "websocket.send", "text": frame.text} for frame in some))
+    async def _send_frames(self, channel: Channel, frames: list[Sent]) -> None:
+        for some in _portions(frames):
+            await self._send({"type": "websocket.send", "wire": b"".join(one.wire for one in some)})
             self._seqs[channel] = some[-1].seq
-            self._over = self._over or any(frame.over for frame in some)
             for frame in some:
+                self._over = self._over or frame.over
                 if frame.pty_id is not None:
                     await self._ptys.watch(frame.pty_id)
 
@@ -191,12 +193,11 @@ class Connection:
         self._over = row is None or State(row.state) in OVER
         return self._over
 
-    async def _send(self, *messages: dict[str, Any]) -> None:
+    async def _send(self, message: dict[str, Any]) -> None:
         async with self._sending:
             try:
                 async with asyncio.timeout(SEND_S):
-                    for message in messages:
-                        await self._websocket.send(message)
+                    await self._websocket.send(message)
             except TimeoutError:
                 raise TooSlow from None
             except (RuntimeError, OSError) as error:
@@ -248,6 +249,20 @@ class Connection:
             raise BadFrame(f"unknown control frame {frame.type[:40]!r}", "unknown_type")
         else:
             raise BadFrame(f"nothing can be sent on {frame.channel[:40]!r}", "unknown_channel")
+
+
+def _portions(frames: list[Sent]) -> Iterator[list[Sent]]:
+    """The frames in order, in portions that a socket's buffer may hold."""
+    some: list[Sent] = []
+    size = 0
+    for frame in frames:
+        if some and size + len(frame.wire) > WRITTEN_BYTES_MAX:
+            yield some
+            some, size = [], 0
+        some.append(frame)
+        size += len(frame.wire)
+    if some:
+        yield some
 
 
 def _why(message: dict[str, Any]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.protocol import State
 
 TIMEOUT_REASON = "keepalive ping timeout"
 LOST_CODE = 1006
@@ -24,7 +26,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._abort_later()
 
     async def send(self, message: Any) -> None:
-        """Pass one ASGI message on. A refusal before the upgrade completes the handshake too."""
+        """Pass one ASGI message on. A refusal before the upgrade completes the handshake too.
+
+        `wire` in a message holds whole WebSocket messages that were encoded once for many sockets.
+        """
+        if "wire" in message:
+            await self._write(message["wire"])
+            return
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True
@@ -33,6 +41,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """The application is done with the socket; unsent bytes get a moment, not forever."""
         super().on_task_complete(task)
         self._abort_later()
+
+    async def _write(self, wire: bytes) -> None:
+        await self.writable.wait()
+        if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
+            raise ClientDisconnected
+        self.transport.write(wire)
 
     def _abort_later(self) -> None:
         if not self.disconnected:

@@ -16,7 +16,7 @@ from api.stream.frames import (
     read_pty_id,
     read_size,
 )
-from api.stream.tail import frame_text
+from api.stream.outgoing import frame_text
 from domain.errors import Refusal
 from domain.events import Event, PtyOutputThrottled, PtyReattached
 from domain.transcript import LOST

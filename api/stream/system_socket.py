@@ -15,7 +15,8 @@ from api.dependencies import services_of
 from api.errors import refusal_answer
 from api.services import Services
 from api.stream.connection import SEND_S
-from api.stream.tail import LOOK_AGAIN_S, frame_text
+from api.stream.outgoing import frame_text
+from api.stream.tail import LOOK_AGAIN_S
 from domain.clock import now_ms
 from domain.errors import Refusal
 from storage import running_counts

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Literal
 
-from pydantic_core import to_json
-
-from domain.events import PtyAllocated
-from domain.lifecycle import OVER
+from api.stream.outgoing import Sent, event_frame, output_frame
 from storage import events, frames
 from storage.engine import Db
 from storage.feed import Feed
+from storage.news import News
 from storage.opening import OpenStore
-from storage.tables_history import EventRow
 
 Channel = Literal["output", "events"]
 BATCH = 500
-KEPT_FRAMES_MAX = 2000
-KEPT_BYTES_MAX = 4 * 1024 * 1024
+KEPT_FRAMES_MAX = 500
+KEPT_BYTES_MAX = 1024 * 1024
 # The bell is never trusted for longer than this.
 LOOK_AGAIN_S = 5.0
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One frame, ready to be sent.
-
-    `over` marks one that may be the session's last; `pty_id` one that tells of a new terminal.
-    """
-
-    seq: int
-    text: str
-    over: bool = False
-    pty_id: str | None = None
 
 
 class Gap(Exception):
@@ -48,12 +31,11 @@ class Tail:
 
     def __init__(self, store: OpenStore, feed: Feed, session_id: str) -> None:
         self.watchers = 0
-        self._bell = asyncio.Condition()
+        self._bell = asyncio.Event()
         self._rung = 0
-        self._channels = {
-            "output": _Kept(store, session_id, _output_after),
-            "events": _Kept(store, session_id, _events_after),
-        }
+        self._output = _Kept(store, session_id, _output_after)
+        # Events that were read may be younger than the last news; what was said before them too.
+        self._events = _Kept(store, session_id, _events_after, found=self._output.doubt)
         self._task = asyncio.create_task(self._listen(feed, session_id))
 
     def close(self) -> None:
@@ -67,106 +49,120 @@ class Tail:
 
     async def read(self, channel: Channel, after: int) -> list[Sent]:
         """The next frames after `after`, oldest first; Gap when they were pruned."""
-        return await self._channels[channel].after(after)
+        return await (self._output if channel == "output" else self._events).after(after)
 
     async def wait(self, rung: int) -> None:
         """Until there was news since `rung`."""
-        async with self._bell:
-            await self._bell.wait_for(lambda: self._rung > rung)
+        while self._rung <= rung:
+            await self._bell.wait()
 
     async def _listen(self, feed: Feed, session_id: str) -> None:
-        with feed.listen(session_id) as listener:
+        with feed.listen(session_id, self._hear):
             while True:
-                rang = await listener.wait(LOOK_AGAIN_S)
-                seqs = listener.seqs if rang else None
-                self._channels["events"].hear(None if seqs is None else seqs[0])
-                self._channels["output"].hear(None if seqs is None else seqs[1])
-                async with self._bell:
-                    self._rung += 1
-                    self._bell.notify_all()
+                await asyncio.sleep(LOOK_AGAIN_S)
+                self._hear(None)
+
+    def _hear(self, news: News | None) -> None:
+        if news is None:
+            self._output.doubt()
+            self._events.doubt()
+        else:
+            # Both in one go: nobody sees an event before what was said before it.
+            self._output.take(map(output_frame, news.frames), news.frame_seq)
+            self._events.take(map(event_frame, news.events), news.event_seq)
+        self._rung += 1
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()
 
 
 class _Kept:
-    """A run of consecutive frames at the end of one channel."""
+    """A run of consecutive frames that ends at `end`, the newest that was seen; it may be empty."""
 
     def __init__(
-        self, store: OpenStore, session_id: str, load: Callable[[Db, str, int], list[Sent]]
+        self,
+        store: OpenStore,
+        session_id: str,
+        load: Callable[[Db, str, int], list[Sent]],
+        *,
+        found: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
         self._session_id = session_id
         self._load = load
+        self._found = found
         self._frames: deque[Sent] = deque()
         self._bytes = 0
-        self._end = 0  # everything up to here was read, and there was no more
-        self._stale = True
+        self._end = 0
+        # A doubt is settled by a read that began after it and found the end.
+        self._doubts, self._settled = 1, 0
         self._reading = asyncio.Lock()
 
-    def hear(self, seq: int | None) -> None:
-        """There may be frames up to `seq`; None when nobody knows."""
-        self._stale = self._stale or seq is None or seq > self._end
+    def doubt(self) -> None:
+        """There may be frames after `end` that nobody told us of."""
+        self._doubts += 1
+
+    def take(self, carried: Iterable[Sent], newest: int) -> None:
+        """News: frames, as far as they were carried, and how far the channel is."""
+        self._extend(carried)
+        if newest > self._end:
+            self.doubt()
 
     async def after(self, seq: int) -> list[Sent]:
-        async with self._reading:
-            if self._frames and self._frames[0].seq - 1 <= seq < self._frames[-1].seq:
-                return self._slice(seq)
-            if seq >= self._end and not self._stale:
-                return []
-            follows = not self._frames or seq == self._frames[-1].seq
-            found = await self._read(seq, follows=follows)
-            if found and found[0].seq != seq + 1:
-                self._stale = True
-                raise Gap
-            if follows:
-                self._keep(found, seq)
+        """The next frames; those at the end are read by one for all, those before by each."""
+        found = self._at_hand(seq)
+        if found is not None:
             return found
+        if seq < self._end:
+            return await self._read(seq)
+        async with self._reading:
+            found = self._at_hand(seq)
+            return await self._read(seq) if found is None else found
 
-    async def _read(self, seq: int, *, follows: bool) -> list[Sent]:
-        # News that comes while we read must be read again, so the mark goes away before.
-        if follows:
-            self._stale = False
-        try:
-            return await self._store.aread(lambda db: self._load(db, self._session_id, seq))
-        except BaseException:
-            self._stale = True
-            raise
+    def _at_hand(self, seq: int) -> list[Sent] | None:
+        """The next frames if they are known without reading, else None."""
+        if self._frames and self._frames[0].seq - 1 <= seq < self._end:
+            skip = seq - self._frames[0].seq + 1
+            return [self._frames[at] for at in range(skip, min(skip + BATCH, len(self._frames)))]
+        return [] if seq >= self._end and self._settled == self._doubts else None
 
-    def _slice(self, seq: int) -> list[Sent]:
-        skip = seq - self._frames[0].seq + 1
-        return [self._frames[at] for at in range(skip, min(skip + BATCH, len(self._frames)))]
+    async def _read(self, seq: int) -> list[Sent]:
+        doubts = self._doubts
+        found = await self._store.aread(lambda db: self._load(db, self._session_id, seq))
+        if found and found[0].seq != seq + 1:
+            raise Gap
+        if seq > self._end:
+            self._begin(seq)
+        self._extend(found)
+        if len(found) < BATCH:
+            self._settled = max(self._settled, doubts)
+        elif found[-1].seq == self._end:
+            self.doubt()
+        if found and self._found is not None:
+            self._found()
+        return found
 
-    def _keep(self, found: list[Sent], seq: int) -> None:
-        self._end = max(self._end, found[-1].seq if found else seq)
-        self._stale = self._stale or len(found) == BATCH
-        self._frames.extend(found)
-        self._bytes += sum(len(frame.text) for frame in found)
+    def _begin(self, seq: int) -> None:
+        """Somebody is ahead of what is kept, so the run begins anew there."""
+        self._frames.clear()
+        self._bytes = 0
+        self._end = seq
+
+    def _extend(self, found: Iterable[Sent]) -> None:
+        """Keep what follows without a hole; the rest is known, or will be read."""
+        for frame in found:
+            if frame.seq == self._end + 1:
+                self._end = frame.seq
+                self._frames.append(frame)
+                self._bytes += len(frame.wire)
         while self._frames and (
             len(self._frames) > KEPT_FRAMES_MAX or self._bytes > KEPT_BYTES_MAX
         ):
-            self._bytes -= len(self._frames.popleft().text)
-
-
-def frame_text(channel: str, kind: str, payload: Any, seq: int | None = None) -> str:
-    """One frame of the wire."""
-    frame: dict[str, Any] = {"channel": channel, "type": kind}
-    if seq is not None:
-        frame["seq"] = seq
-    frame["payload"] = payload
-    return to_json(frame).decode()
+            self._bytes -= len(self._frames.popleft().wire)
 
 
 def _output_after(db: Db, session_id: str, seq: int) -> list[Sent]:
-    return [
-        Sent(row.seq, frame_text("output", row.type, row.payload, row.seq))
-        for row in frames.after(db, session_id, seq, limit=BATCH)
-    ]
+    return list(map(output_frame, frames.texts_after(db, session_id, seq, limit=BATCH)))
 
 
 def _events_after(db: Db, session_id: str, seq: int) -> list[Sent]:
-    return [_event(row) for row in events.after(db, session_id, seq, limit=BATCH)]
-
-
-def _event(row: EventRow) -> Sent:
-    payload = {**row.data, "event_id": row.id, "at": row.at}
-    over = row.kind == "session.state" and row.data.get("to_state") in OVER
-    pty_id = row.data.get("pty_id") if row.kind == PtyAllocated.kind else None
-    return Sent(row.seq, frame_text("events", row.kind, payload, row.seq), over, pty_id)
+    return list(map(event_frame, events.after(db, session_id, seq, limit=BATCH)))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from api.stream import tail as module
 from api.stream.tail import Gap, Tail
+from domain.events import AttentionRequired
 from domain.ids import new_id
-from storage import frames, sessions
+from storage import events, frames, news, sessions
 from storage.engine import Db
 from storage.feed import Feed
 from storage.opening import OpenStore
@@ -71,6 +72,7 @@ async def read_until(tail: Tail, after: int, last: int, chance: random.Random) -
     starts=st.lists(st.floats(0, 1), min_size=1, max_size=4),
     batch=st.integers(1, 12),
     kept=st.integers(1, 20),
+    carried=st.integers(0, 12),
     seed=st.integers(0, 999),
 )
 async def test_every_reader_sees_every_frame_once(
@@ -82,8 +84,10 @@ async def test_every_reader_sees_every_frame_once(
     starts: list[float],
     batch: int,
     kept: int,
+    carried: int,
     seed: int,
 ) -> None:
+    monkeypatch.setattr(news, "CARRIED_ROWS_MAX", carried)
     monkeypatch.setattr(module, "BATCH", batch)
     monkeypatch.setattr(module, "KEPT_FRAMES_MAX", kept)
     session_id = make_session(sqlite_store)
@@ -103,6 +107,38 @@ async def test_every_reader_sees_every_frame_once(
     tail.close()
     for start, seen in zip(starts, heard, strict=True):
         assert seen == list(range(int(start * before) + 1, last + 1))
+
+
+@pytest.mark.req("K-093")
+async def test_nobody_sees_an_event_before_what_was_said_before_it(
+    sqlite_store: OpenStore, feed: Feed
+) -> None:
+    session_id = make_session(sqlite_store)
+    before = sqlite_store.read(lambda db: sessions.get(db, session_id)).event_seq
+
+    def say(db: Db) -> None:
+        frames.append(db, session_id, ("delta", {}))
+        happened = AttentionRequired(session_id=session_id, attention_kind="test", summary="")
+        events.append(db, session_id, happened)
+
+    async def write() -> None:
+        for _ in range(60):
+            await sqlite_store.awrite(say)
+
+    tail = Tail(sqlite_store, feed, session_id)
+    writing = asyncio.create_task(write())
+    happened = said = 0
+    while happened < 60:
+        rung = tail.rung
+        found = await tail.read("events", before + happened)
+        while spoken := await tail.read("output", said):
+            said = spoken[-1].seq
+        happened = found[-1].seq - before if found else happened
+        assert said >= happened
+        if not found:
+            await tail.wait(rung)
+    await writing
+    tail.close()
 
 
 @pytest.mark.req("K-094")
