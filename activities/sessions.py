@@ -234,8 +234,7 @@ def _finish(db: Db, store: OpenStore, step: FinishStep) -> Finished:
         auto_title(db, step.session_id)
         _say_failure(db, step)
     session = sessions.get(db, step.session_id)
-    run = runs.get(db, step.run_id)
-    return Finished(state=session.state, run_state=run.state, title=session.title or "")
+    return Finished(state=session.state, title=session.title or "")
 
 
 def _say_failure(db: Db, step: FinishStep) -> None:
@@ -268,7 +267,7 @@ def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
     # Their workflows are lost with ours; the calls that they answered are made anew.
     invocations.kill_open(db, step.run_id)
     session = sessions.get(db, step.session_id)
-    return Finished(state=session.state, run_state="running", title=session.title or "")
+    return Finished(state=session.state, title=session.title or "")
 
 
 def _keep_words(db: Db, step: RecoverStep) -> None:

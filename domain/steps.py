@@ -143,7 +143,6 @@ class Finished:
     """Where the session stands after the end of a run."""
 
     state: str
-    run_state: str
     title: str = ""
 
 

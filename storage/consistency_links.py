@@ -31,6 +31,8 @@ _whole = (
     .where(_sessions.c.id == _heads.c.session_id, _sessions.c.purged.is_(True))
     .exists()
 )
+# A call names its answer before it has one; only one that is done must have it.
+_answered = _calls.c.status == "done"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ LINKS = (
     Link("call-session-missing", _calls, "session_id", _sessions),
     Link("call-run-missing", _calls, "run_id", _runs),
     Link("call-request-missing", _calls, "request_ref", _blobs),
-    Link("call-response-missing", _calls, "response_ref", _blobs),
+    Link("call-response-missing", _calls, "message_id", _messages, only=_answered),
     Link("tool-output-missing", _tools, "output_ref", _blobs),
     Link("invocation-caller-missing", _invocations, "session_id", _sessions),
     Link("invocation-run-missing", _invocations, "run_id", _runs),

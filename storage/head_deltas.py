@@ -62,7 +62,7 @@ KINDS = {
     "calls": Kind(
         Call,
         _names(
-            "id run_id step attempt agent_path type status request_ref response_ref model "
+            "id run_id step attempt agent_path type status request_ref model "
             "provider input_tokens output_tokens"
         ),
         lambda row: row.completed_at is not None,

@@ -246,7 +246,6 @@ class Call(SQLModel, table=True):
     type: str = "root-agent"
     status: str = "started"
     request_ref: str | None = None
-    response_ref: str | None = None
     error: dict[str, Any] | None = Field(default=None, sa_column=json_column())
     model: str | None = None
     provider: str | None = None

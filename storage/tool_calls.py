@@ -8,6 +8,7 @@ from sqlalchemy import func, select, update
 
 from domain.clock import now_ms
 from domain.events import CallPut
+from domain.ids import new_id
 from storage import events, frames, messages
 from storage.engine import Db
 from storage.message_views import message_json
@@ -86,16 +87,18 @@ def close(
     """Store the result and the message that carries it to the model; None if it was there."""
     status = "failed" if failed else "done"
     result = {"state": status, "output": output, "completed_at": now_ms()}
+    message_id = new_id()
     taken = db.connection().execute(
         update(_calls)
         .where(_calls.c.id == call.id, _calls.c.state.in_(OPEN))
-        .values(**result, output_ref=output_ref)
+        .values(**result, output_ref=output_ref, result_message_id=message_id)
     )
     if taken.rowcount == 0:
         return None
     message = messages.append(
         db,
         call.session_id,
+        id=message_id,
         run_id=call.run_id,
         role="tool",
         agent_path=call.caller,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from storage.chats.chat_session import ChatSession, LoggedMessage
+from storage.chats.chat_session import ChatSession
 
 
 class SessionStore(Protocol):
@@ -28,29 +28,6 @@ class SessionStore(Protocol):
 
     async def delete(self, user_id: str, chat_id: str) -> None:
         """The session is no longer active."""
-        ...
-
-
-class MessageLog(Protocol):
-    """A store that also keeps what was said (T-015, T-016)."""
-
-    async def save_message(
-        self,
-        user_id: str,
-        chat_id: str,
-        role: str,
-        content: str,
-        cost: float | None = None,
-        duration_ms: int | None = None,
-        session_id: str | None = None,
-    ) -> str:
-        """Append one line; its id."""
-        ...
-
-    async def get_messages(
-        self, user_id: str, chat_id: str, limit: int = 50, offset: int = 0
-    ) -> list[LoggedMessage]:
-        """Lines in order of time."""
         ...
 
 

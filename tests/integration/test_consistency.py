@@ -37,6 +37,7 @@ def filled(desk: Desk) -> tuple[str, str]:
     fork = desk.fork(source)
     desk.run(fork)
     desk.supersede(fork, [desk.seen(fork)[0][0]], "discard", "cause")
+    answer = desk.seen(source)[0][0]
     blob_id = f"sha256:{desk.row(fork).current_head}"
 
     def more(db: Db) -> None:
@@ -49,7 +50,8 @@ def filled(desk: Desk) -> tuple[str, str]:
             session_id=source,
             run_id=run_id,
             request_ref=blob_id,
-            response_ref=blob_id,
+            status="done",
+            message_id=answer,
         )
         insert_once(db, Call, call.model_dump())
         change(db, ToolCallRow, call_id, output_ref=blob_id)

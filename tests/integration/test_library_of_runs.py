@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from domain.ids import new_id
-from storage import causes, events, sessions
+from storage import causes, events, sessions, tool_calls
 from storage.chats import conversations, rows
 from storage.chats.conversations import Place, Wanted
 from storage.engine import Db
 from storage.usage import usage
-from tests.support.rig import Rig, until
+from tests.support.rig import Rig, script, until
 from worker.chats import drain
 
 
@@ -42,6 +42,21 @@ async def test_a_head_is_traced_back_to_what_the_operator_said(rig: Rig) -> None
     assert call["causes"][0]["kind"] == "run"
     answer = traced(rig, session, "message.added")
     assert answer["causes"][0]["kind"] == "call"
+
+
+@pytest.mark.req("F-024", "K-105")
+async def test_a_tools_result_is_traced_back_to_its_call(rig: Rig) -> None:
+    session = rig.session()
+    run = await rig.run(session, script({"call": "list_files"}, {"say": "Seen."}))
+    (call,) = rig.store.read(lambda db: tool_calls.of_run(db, run.id))
+    (result,) = [one for one in rig.messages(session) if one.role == "tool"]
+    assert call.result_message_id == result.id
+    added = [one for one in rig.events(session) if one.row_id == result.id]
+    shown = rig.store.read(lambda db: causes.trace(db, added[0]))
+    assert [(one["kind"], one["id"]) for one in shown["causes"]] == [
+        ("tool_call", call.id),
+        ("message", call.message_id),
+    ]
 
 
 @pytest.mark.req("H-037", "H-038")

@@ -61,7 +61,6 @@ def _calls() -> None:
         sa.Column("type", sa.String(), nullable=False),
         sa.Column("status", sa.String(), nullable=False),
         sa.Column("request_ref", sa.String(), nullable=True),
-        sa.Column("response_ref", sa.String(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("model", sa.String(), nullable=True),
         sa.Column("provider", sa.String(), nullable=True),
