@@ -16,16 +16,32 @@ from storage.sqlite_driver import dbapi_module
 SCHEMA_MIN = 11
 FILE_BYTES_MAX = 4 * 1024**3
 _MAGIC = b"SQLite format 3\x00"
+# Those after `api_call_count` and after `codex_message_items` came with later schemas.
 _SESSION_FIELDS = (
-    "id source model system_prompt parent_session_id started_at ended_at end_reason title"
-    " input_tokens output_tokens cache_read_tokens cache_write_tokens reasoning_tokens"
-    " billing_provider estimated_cost_usd actual_cost_usd cost_status cost_source api_call_count"
+    "id source user_id model model_config system_prompt parent_session_id started_at ended_at"
+    " end_reason title input_tokens output_tokens cache_read_tokens cache_write_tokens"
+    " reasoning_tokens billing_provider billing_base_url billing_mode estimated_cost_usd"
+    " actual_cost_usd cost_status cost_source pricing_version api_call_count"
+    " system_prompt_hash title_source archived pinned"
 )
 _MESSAGE_FIELDS = (
     "id role content tool_call_id tool_calls tool_name timestamp token_count finish_reason"
-    " reasoning"
+    " reasoning reasoning_content reasoning_details codex_reasoning_items codex_message_items"
+    " active compacted"
+)
+_USAGE_FIELDS = (
+    "model billing_provider api_call_count input_tokens output_tokens cache_read_tokens"
+    " cache_write_tokens reasoning_tokens estimated_cost_usd actual_cost_usd cost_status"
+    " cost_source"
 )
 _FIELDS = {"sessions": _SESSION_FIELDS.split(), "messages": _MESSAGE_FIELDS.split()}
+_IN_JSON = (
+    "reasoning_details",
+    "codex_reasoning_items",
+    "codex_message_items",
+)
+# What Hermes writes before content that is a list of parts and not a text.
+_PARTS = ("\x00json:", "\x01json:")
 
 
 class HermesFile:
@@ -35,16 +51,44 @@ class HermesFile:
         self._connection = connection
         self.version = self._version()
         self._columns = {name: self._known(name, fields) for name, fields in _FIELDS.items()}
+        # Tables of later schemas: prompts that sessions share, and usage by model.
+        self._columns["system_prompts"] = self._there("system_prompts", ["hash", "prompt"])
+        usage = ["session_id", *_USAGE_FIELDS.split()]
+        self._columns["session_model_usage"] = self._there("session_model_usage", usage)
 
     def sessions(self) -> Iterator[dict[str, Any]]:
-        """Every session, parents before their children."""
-        yield from self._rows("sessions", "ORDER BY started_at, id", ())
+        """Every session, the oldest first, with its system prompt."""
+        for row in self._rows("sessions", "ORDER BY started_at, id", ()):
+            if row.get("system_prompt") is None and row.get("system_prompt_hash"):
+                row["system_prompt"] = self._prompt(row["system_prompt_hash"])
+            yield row
 
     def messages(self, session_id: str) -> Iterator[dict[str, Any]]:
-        """The session's messages in order; `tool_calls` is parsed."""
+        """The session's messages in order; what is JSON in the file is parsed."""
         for row in self._rows("messages", "WHERE session_id = ? ORDER BY id", (session_id,)):
             row["tool_calls"] = _calls(row.get("tool_calls"))
+            row["content"] = _text(row.get("content"))
+            row.update({name: _parsed(row.get(name)) for name in _IN_JSON})
             yield row
+
+    def started_at(self, session_id: str) -> Any:
+        """When a session began; None when the file does not have it."""
+        query = "SELECT started_at FROM sessions WHERE id = ?"
+        found = self._connection.execute(query, (session_id,)).fetchone()
+        return None if found is None else found[0]
+
+    def usage(self, session_id: str) -> list[dict[str, Any]]:
+        """What each model took of the session's usage; nothing in a file that does not say."""
+        if "session_id" not in self._columns["session_model_usage"]:
+            return []
+        rest = "WHERE session_id = ? ORDER BY model"
+        return list(self._rows("session_model_usage", rest, (session_id,)))
+
+    def _prompt(self, digest: str) -> str | None:
+        if len(self._columns["system_prompts"]) != 2:
+            return None
+        found = next(self._rows("system_prompts", "WHERE hash = ?", (digest,)), None)
+        return None if found is None else found["prompt"]
 
     def _rows(self, table: str, rest: str, parameters: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         names = self._columns[table]
@@ -62,10 +106,14 @@ class HermesFile:
         return version
 
     def _known(self, table: str, wanted: list[str]) -> list[str]:
+        there = self._there(table, wanted)
+        if "id" not in there:
+            raise BadRequest(f"this state.db has no table {table}")
+        return there
+
+    def _there(self, table: str, wanted: list[str]) -> list[str]:
         rows = self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
         there = {row[0] for row in rows}
-        if not {"id"} <= there:
-            raise BadRequest(f"this state.db has no table {table}")
         return [name for name in wanted if name in there]
 
 
@@ -81,6 +129,8 @@ def open_copy(path: Path) -> Iterator[HermesFile]:
             if part.is_file():
                 shutil.copyfile(part, copy.with_name(copy.name + suffix))
         connection = module.connect(str(copy), isolation_level=None)
+        # A byte that is no UTF-8 must not cost the other sessions their import.
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         try:
             connection.execute("PRAGMA query_only=ON")
             connection.execute("PRAGMA trusted_schema=OFF")
@@ -102,6 +152,31 @@ def _check(path: Path) -> None:
         raise PayloadTooLarge(f"a state.db has at most {FILE_BYTES_MAX // 1024**3} GiB")
     if start != _MAGIC:
         raise BadRequest("this is not a SQLite file")
+
+
+def _text(raw: Any) -> str:
+    """The words of a message; a part that is no text is named."""
+    text = raw if isinstance(raw, str) else str(raw or "")
+    if not text.startswith(_PARTS):
+        return text
+    given = _parsed(text[len(_PARTS[0]) :])
+    parts = given if isinstance(given, list) else [given]
+    return "\n".join(_part(part) for part in parts)
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, dict):
+        words = part.get("text")
+        return words if isinstance(words, str) else f"[{part.get('type') or 'attachment'}]"
+    return str(part)
+
+
+def _parsed(raw: Any) -> Any:
+    """JSON as a value; what is none stays as it is."""
+    try:
+        return json.loads(raw) if isinstance(raw, str) and raw else raw
+    except (ValueError, RecursionError):
+        return raw
 
 
 def _calls(raw: str | None) -> list[dict[str, Any]]:

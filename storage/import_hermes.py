@@ -15,7 +15,7 @@ from domain.clock import now_ms
 from domain.errors import ValidationFailed
 from domain.events import SessionCreated, SessionImported
 from domain.lifecycle import State
-from storage import aliases, events, farewells, sessions, titles
+from storage import aliases, events, farewells, sessions, supersessions, titles
 from storage.engine import Db
 from storage.hermes_file import HermesFile, open_copy
 from storage.home_projects import IMPORTED, home_project
@@ -28,6 +28,23 @@ ORIGIN = "hermes"
 PREVIEW_CHARS = 63
 MESSAGES_MAX = 200_000
 INSERT_ROWS = 200
+# What has no column of ours stays with the message, and with the first what is the session's.
+_KEPT_OF_MESSAGES = (
+    "finish_reason",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "codex_reasoning_items",
+    "codex_message_items",
+)
+_KEPT_OF_SESSIONS = (
+    "system_prompt",
+    "user_id",
+    "model_config",
+    "billing_base_url",
+    "billing_mode",
+    "pricing_version",
+)
 _messages = table(Message)
 Told = Callable[[int, str], None]
 
@@ -42,8 +59,10 @@ def import_hermes(
     imported: list[str] = []
     skipped = messages = 0
     with open_copy(path) as file:
-        for row in file.sessions():
-            said = list(_limited(file, row["id"]))
+        for given in file.sessions():
+            row, said = _without_nul(given), _without_nul(list(_limited(file, given["id"])))
+            row["usage"] = file.usage(row["id"])
+            row["parent"] = _parent(file, operator_id, row.get("parent_session_id"))
             session_id = store.write(
                 lambda db, row=row, said=said: _import(db, store, operator_id, row, said)  # type: ignore[misc]
             )
@@ -80,7 +99,7 @@ def _import(
     db: Db, store: OpenStore, operator_id: str, row: dict[str, Any], said: list[dict[str, Any]]
 ) -> str | None:
     started = _ms(row.get("started_at"))
-    session_id = ulid_of("session", f"{operator_id}:{row['id']}", started)
+    session_id = _session_id(operator_id, row["id"], started)
     if sessions.find(db, session_id) is not None:
         return None
     project = home_project(db, store.home, operator_id, IMPORTED, ORIGIN)
@@ -94,7 +113,9 @@ def _import(
     ]
     for start in range(0, len(rows), INSERT_ROWS):
         db.connection().execute(insert(_messages), rows[start : start + INSERT_ROWS])
-    insert_once(db, Call, _call(session, row).model_dump())
+    _supersede(db, session, rows, said)
+    for call in _calls(session, row):
+        insert_once(db, Call, call.model_dump())
     with suppress(ValidationFailed):
         aliases.put(db, operator_id, str(row["id"]), session_id)
     created = SessionCreated(
@@ -125,9 +146,11 @@ def _session(
         ended_at=None if ended is None else _ms(ended),
         end_reason=row.get("end_reason"),
         title=_title(db, operator_id, row.get("title")),
-        title_source="user" if row.get("title") else None,
+        title_source=_title_source(row),
         source=str(row.get("source") or ORIGIN)[:64],
-        parent_session_id=_parent(db, operator_id, row.get("parent_session_id")),
+        parent_session_id=row["parent"],
+        archived=bool(row.get("archived")),
+        pinned=bool(row.get("pinned")),
         preview=" ".join(str(asked.get("content") or "").split())[:PREVIEW_CHARS],
         last_active=max(last, started),
         message_seq=len(said),
@@ -149,9 +172,36 @@ def _title(db: Db, operator_id: str, title: str | None) -> str | None:
     return titles.next_title(db, operator_id, words)
 
 
-def _parent(db: Db, operator_id: str, parent_id: str | None) -> str | None:
-    """A parent was started, and so imported, before its children."""
-    return None if parent_id is None else aliases.find(db, operator_id, str(parent_id))
+def _title_source(row: dict[str, Any]) -> str | None:
+    """Later schemas say who gave the title: the user, or Hermes by itself."""
+    if not row.get("title"):
+        return None
+    return "user" if row.get("title_source") in (None, "user") else "auto"
+
+
+def _parent(file: HermesFile, operator_id: str, parent_id: str | None) -> str | None:
+    """The parent's id here, whether it is imported yet or not; clocks may have gone backwards."""
+    started = None if parent_id is None else file.started_at(parent_id)
+    return None if started is None else _session_id(operator_id, parent_id, _ms(started))
+
+
+def _session_id(operator_id: str, origin_id: Any, started: int) -> str:
+    return ulid_of("session", f"{operator_id}:{origin_id}", started)
+
+
+def _supersede(
+    db: Db, session: SessionRow, rows: list[dict[str, Any]], said: list[dict[str, Any]]
+) -> None:
+    """Later schemas keep what was rewound or compacted and flag it."""
+    for cause, is_compacted in (("rollback", False), ("compaction", True)):
+        ids = [
+            kept["id"]
+            for kept, given in zip(rows, said, strict=True)
+            if given.get("active") == 0 and bool(given.get("compacted")) is is_compacted
+        ]
+        if ids:
+            cause_id = ulid_of(cause, session.id, session.created_at)
+            supersessions.supersede(db, session.id, ids, cause, cause_id)
 
 
 def _message(
@@ -159,15 +209,15 @@ def _message(
 ) -> dict[str, Any]:
     at = _ms(message.get("timestamp"))
     role = ROLES.get(str(message.get("role")), "system")
-    kept = {key: message[key] for key in ("finish_reason", "reasoning") if message.get(key)}
-    if position == 1 and row.get("system_prompt"):
-        kept["system_prompt"] = row["system_prompt"]
+    kept = {key: message[key] for key in _KEPT_OF_MESSAGES if message.get(key)}
+    if position == 1:
+        kept |= {key: row[key] for key in _KEPT_OF_SESSIONS if row.get(key)}
     entry = Message(
         id=ulid_of("message", f"{session.id}:{message['id']}", at),
         session_id=session.id,
         seq=position,
         role=role,
-        content=str(message.get("content") or "").replace("\x00", ""),
+        content=message["content"],
         created_at=at,
         meta={**kept, "origin": ORIGIN},
         tool_call_id=message.get("tool_call_id"),
@@ -179,21 +229,33 @@ def _message(
     return entry.model_dump(exclude={"number"})
 
 
-def _call(session: SessionRow, row: dict[str, Any]) -> Call:
-    """One row that stands for all calls of the session, so that usage by model is true."""
+def _calls(session: SessionRow, row: dict[str, Any]) -> list[Call]:
+    """A row for each model, or one that stands for all, so that usage by model is true."""
+    shares = row["usage"]
+    if not shares:
+        return [_call(session, row, ulid_of("call", session.id, session.created_at))]
+    return [
+        _call(session, share, ulid_of("call", f"{session.id}:{number}", session.created_at))
+        for number, share in enumerate(shares)
+    ]
+
+
+def _call(session: SessionRow, used: dict[str, Any], call_id: str) -> Call:
+    # Shares have 0 where nothing was billed, sessions have nothing there.
+    actual = used.get("actual_cost_usd") or None
     return Call(
-        id=ulid_of("call", session.id, session.created_at),
+        id=call_id,
         session_id=session.id,
         type="imported",
         status="done",
-        model=row.get("model"),
-        provider=row.get("billing_provider"),
-        cost_usd=row.get("actual_cost_usd") or row.get("estimated_cost_usd"),
-        cost_status=row.get("cost_status"),
-        cost_source=row.get("cost_source"),
+        model=used.get("model"),
+        provider=used.get("billing_provider") or None,
+        cost_usd=used.get("estimated_cost_usd") if actual is None else actual,
+        cost_status=used.get("cost_status") if actual is None else "actual",
+        cost_source=used.get("cost_source"),
         created_at=session.created_at,
         completed_at=session.last_active,
-        **_tokens(row),
+        **_tokens(used),
     )
 
 
@@ -212,3 +274,12 @@ def _ms(seconds: Any) -> int:
 
 def _number(value: Any) -> int:
     return int(value) if isinstance(value, int | float) else 0
+
+
+def _without_nul(value: Any) -> Any:
+    """Postgres stores no NUL, in no text."""
+    if isinstance(value, str):
+        return value.replace("\x00", "")
+    if isinstance(value, dict):
+        return {_without_nul(key): _without_nul(item) for key, item in value.items()}
+    return [_without_nul(item) for item in value] if isinstance(value, list) else value

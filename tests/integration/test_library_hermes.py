@@ -111,6 +111,94 @@ def test_sessions_come_with_lineage_titles_usage_and_tool_calls(
     assert state_db.read_bytes() == before
 
 
+LATER = """
+CREATE TABLE system_prompts (hash TEXT PRIMARY KEY, prompt TEXT NOT NULL);
+CREATE TABLE session_model_usage (
+    session_id TEXT NOT NULL, model TEXT NOT NULL, billing_provider TEXT NOT NULL DEFAULT '',
+    input_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
+    estimated_cost_usd REAL NOT NULL DEFAULT 0, actual_cost_usd REAL NOT NULL DEFAULT 0,
+    cost_status TEXT);
+ALTER TABLE sessions ADD COLUMN system_prompt_hash TEXT;
+ALTER TABLE sessions ADD COLUMN title_source TEXT;
+ALTER TABLE sessions ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN cwd TEXT;
+ALTER TABLE messages ADD COLUMN active INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE messages ADD COLUMN compacted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN display_identity BLOB;
+UPDATE schema_version SET version = 30;
+INSERT INTO system_prompts VALUES ('h1', 'Be brief.');
+UPDATE sessions SET system_prompt_hash = 'h1', title_source = 'llm', pinned = 1, archived = 1,
+    billing_mode = 'api' WHERE id = '20260102_090000_def456';
+INSERT INTO session_model_usage VALUES
+    ('20260101_120000_abc123', 'claude', 'anthropic', 70, 30, 0.2, 0, 'estimated'),
+    ('20260101_120000_abc123', 'gpt', 'openai', 30, 20, 0.05, 0.04, 'estimated');
+INSERT INTO messages
+    (session_id, role, content, timestamp, active, compacted, reasoning_details) VALUES
+    ('20260102_090000_def456', 'user', 'taken back', 1767344402, 0, 0, NULL),
+    ('20260102_090000_def456', 'assistant', 'summed up', 1767344403, 0, 1, '[{"text": "hm"}]');
+"""
+
+
+@pytest.mark.req("H-006", "H-008", "H-014")
+def test_what_later_schemas_know_comes_along(shelf: Shelf, state_db: Path) -> None:
+    connection = sqlite3.connect(state_db)
+    connection.executescript(LATER)
+    parts = '\x00json:[{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {}}]'
+    connection.execute(
+        "INSERT INTO messages (session_id, role, content, timestamp, reasoning) VALUES"
+        " (?, 'user', ?, 1767344404, ?), (?, 'user', CAST(X'6261FF64' AS TEXT), 1767344405, NULL)",
+        (SECOND, parts, "a\x00b", SECOND),
+    )
+    connection.commit()
+    connection.close()
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    first, second = import_hermes(store, shelf.operator_id, state_db)["session_ids"]
+
+    session = store.read(lambda db: sessions.get(db, second))
+    assert (session.title_source, session.archived, session.pinned) == ("auto", True, True)
+    assert store.read(lambda db: sessions.get(db, first)).title_source == "user"
+    page = store.read(lambda db: messages.page(db, second, limit=10, include_superseded=True))
+    said = [message for message, _ in page]
+    assert said[0].meta["system_prompt"] == "Be brief."
+    assert said[0].meta["billing_mode"] == "api"
+    assert [[why["cause"] for why in causes] for _, causes in page] == [
+        [],
+        ["rollback"],
+        ["compaction"],
+        [],
+        [],
+    ]
+    assert said[2].meta["reasoning_details"] == [{"text": "hm"}]
+    assert (said[3].content, said[3].meta["reasoning"]) == ("look\n[image_url]", "ab")
+    assert said[4].content == "ba\ufffdd"
+    report = store.read(lambda db: usage(db, shelf.operator_id))
+    by_model = {row["model"]: row for row in report["by_model"]}
+    assert by_model["claude"]["input_tokens"] == 70
+    assert by_model["claude"]["estimated_cost_usd"] == pytest.approx(0.2)
+    assert by_model["gpt"]["actual_cost_usd"] == pytest.approx(0.04)
+    assert len(shelf.found("summed")) == 1
+
+
+@pytest.mark.req("H-035")
+def test_a_child_finds_its_parent_whenever_it_began(shelf: Shelf, state_db: Path) -> None:
+    connection = sqlite3.connect(state_db)
+    connection.execute("UPDATE sessions SET started_at = 1700000000 WHERE id = ?", (SECOND,))
+    connection.execute(
+        "INSERT INTO sessions (id, source, parent_session_id, started_at)"
+        " VALUES ('lost', 'cli', 'deleted', 1767344409)"
+    )
+    connection.commit()
+    connection.close()
+    store = shelf.store
+    assert isinstance(store, OpenStore)
+    second, first, lost = import_hermes(store, shelf.operator_id, state_db)["session_ids"]
+    found = store.read(lambda db: lineage(db, sessions.get(db, second)))
+    assert [item["id"] for item in found["ancestors"]] == [first]
+    assert store.read(lambda db: sessions.get(db, lost)).parent_session_id is None
+
+
 def test_importing_twice_adds_nothing(sqlite_store: OpenStore, state_db: Path) -> None:
     shelf = Shelf(sqlite_store)
     told: list[int] = []
