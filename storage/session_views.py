@@ -5,21 +5,27 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, or_, select, tuple_
 
+from domain.clock import now_ms
 from domain.errors import ValidationFailed
 from domain.lifecycle import State, allowed_actions
 from storage.engine import Db
-from storage.leases import attach_lease, held
+from storage.leases import ATTACH, attach_lease, held
 from storage.rows import table
 from storage.tables import Project, ProjectFileRow, SessionRow
+from storage.tables_history import Lease
 
 PREVIEW_CHARS = 63
 QUEUED_REASON = "concurrency_limit"
 _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectFileRow)
+_leases = table(Lease)
 _USAGE = (
     "input_tokens",
     "output_tokens",
@@ -61,6 +67,9 @@ _SHOWN = (
     "working_directory",
     "last_active",
 )
+_COLUMNS = (*_SHOWN, "preview", *_USAGE)
+_values = attrgetter(*_COLUMNS)
+_DSL_HASH = _COLUMNS.index("dsl_hash")
 # Project files are immutable by hash, so what one says about its cage never changes.
 _cages: dict[str, str] = {}
 _CAGES_MAX = 1000
@@ -90,10 +99,10 @@ def views(db: Db, rows: list[SessionRow]) -> list[dict[str, Any]]:
     cages = _cages_of(db, {row.dsl_hash for row in rows})
     return [
         _view(
-            row,
+            _values(row),
             attached=attach_lease(row.id) in attached,
-            stale=row.dsl_hash != current.get(row.project_id, row.dsl_hash),
-            cage=cages.get(row.dsl_hash, "disabled"),
+            current_hash=current.get(row.project_id),
+            cages=cages,
         )
         for row in rows
     ]
@@ -103,21 +112,34 @@ def page(
     db: Db, wanted: Filter, *, limit: int, cursor: str | None = None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Sessions by newest activity, and where the next page begins."""
-    chosen = select(_sessions).where(*_conditions(wanted))
-    if cursor is not None:
-        at, session_id = read_cursor(cursor)
-        chosen = chosen.where(
-            (_sessions.c.last_active < at)
-            | ((_sessions.c.last_active == at) & (_sessions.c.id < session_id))
-        )
-    chosen = chosen.order_by(_sessions.c.last_active.desc(), _sessions.c.id.desc())
-    found = db.connection().execute(chosen.limit(limit + 1))
+    at, session_id = (None, None) if cursor is None else read_cursor(cursor)
+    chosen = _page(
+        archived=wanted.archived,
+        project=wanted.project_id is not None,
+        state=wanted.state is not None,
+        source=wanted.source is not None,
+        further=cursor is not None,
+    )
+    if wanted.q:
+        chosen = chosen.where(_matches(wanted.q))
+    values = {
+        "operator_id": wanted.operator_id,
+        "project_id": wanted.project_id,
+        "state": wanted.state,
+        "source": wanted.source,
+        "at": at,
+        "session_id": session_id,
+        "now": now_ms(),
+        "count": limit + 1,
+    }
     # Rows as they come: making a model of each would cost three times the rest.
-    rows: list[Any] = list(found)
+    rows = [tuple(row) for row in db.connection().execute(chosen, values)]
     more = len(rows) > limit
     rows = rows[:limit]
-    following = make_cursor(rows[-1].last_active, rows[-1].id) if more else None
-    return views(db, rows), following
+    cages = _cages_of(db, {row[_DSL_HASH] for row in rows})
+    found = [_view(row, attached=row[-1], current_hash=row[-2], cages=cages) for row in rows]
+    following = make_cursor(found[-1]["last_active"], found[-1]["id"]) if more else None
+    return found, following
 
 
 def make_cursor(at: int, key: str) -> str:
@@ -137,49 +159,71 @@ def read_cursor(cursor: str) -> tuple[int, str]:
     return int(at), key
 
 
-def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
-    conditions = [
-        _sessions.c.created_by == wanted.operator_id,
-        _sessions.c.archived.is_(wanted.archived),
+@lru_cache(maxsize=64)
+def _page(
+    *, archived: bool, project: bool, state: bool, source: bool, further: bool
+) -> Select[Any]:
+    """One statement for a whole page, made once for each set of filters: making it is dear."""
+    attach = and_(
+        _leases.c.name == bindparam("attach", ATTACH) + _sessions.c.id,
+        _leases.c.expires_at > bindparam("now"),
+    )
+    columns = (
+        *(_sessions.c[name] for name in _COLUMNS),
+        _projects.c.dsl_hash.label("current_hash"),
+        _leases.c.name.is_not(None).label("attached"),
+    )
+    everything = _sessions.outerjoin(_projects, _projects.c.id == _sessions.c.project_id)
+    chosen = select(*columns).select_from(everything.outerjoin(_leases, attach))
+    chosen = chosen.where(
+        _sessions.c.created_by == bindparam("operator_id"),
+        _sessions.c.archived.is_(archived),
         _sessions.c.purged.is_(False),
-    ]
-    if wanted.project_id is not None:
-        conditions.append(_sessions.c.project_id == wanted.project_id)
-    if wanted.state is not None:
-        conditions.append(_sessions.c.state == wanted.state)
-    if wanted.source is not None:
-        conditions.append(_sessions.c.source == wanted.source)
-    if wanted.q:
-        conditions.append(
-            or_(
-                _sessions.c.title.icontains(wanted.q, autoescape=True),
-                _sessions.c.preview.icontains(wanted.q, autoescape=True),
-                _sessions.c.id == wanted.q.upper(),
-            )
-        )
-    return conditions
+    )
+    if project:
+        chosen = chosen.where(_sessions.c.project_id == bindparam("project_id"))
+    if state:
+        chosen = chosen.where(_sessions.c.state == bindparam("state"))
+    if source:
+        chosen = chosen.where(_sessions.c.source == bindparam("source"))
+    if further:
+        place = tuple_(_sessions.c.last_active, _sessions.c.id)
+        chosen = chosen.where(place < tuple_(bindparam("at"), bindparam("session_id")))
+    newest_first = (_sessions.c.last_active.desc(), _sessions.c.id.desc())
+    return chosen.order_by(*newest_first).limit(bindparam("count"))
 
 
-def _view(row: SessionRow, *, attached: bool, stale: bool, cage: str) -> dict[str, Any]:
-    state = State(row.state)
-    shown: dict[str, Any] = {name: getattr(row, name) for name in _SHOWN}
+def _matches(text: str) -> ColumnElement[bool]:
+    return or_(
+        _sessions.c.title.icontains(text, autoescape=True),
+        _sessions.c.preview.icontains(text, autoescape=True),
+        _sessions.c.id == text.upper(),
+    )
+
+
+def _view(
+    values: Sequence[Any], *, attached: bool, current_hash: str | None, cages: dict[str, str]
+) -> dict[str, Any]:
+    """From the values of `_COLUMNS`, in their order."""
+    shown: dict[str, Any] = dict(zip(_SHOWN, values, strict=False))
+    dsl_hash, state = shown["dsl_hash"], State(shown["state"])
     shown |= {
-        "preview": row.preview[:PREVIEW_CHARS],
-        "dsl_stale": stale,
-        "attached": attached,
-        "allowed_actions": _actions(row, state),
-        "usage": {name: getattr(row, name) for name in _USAGE},
-        "cage": cage,
+        "preview": values[len(_SHOWN)][:PREVIEW_CHARS],
+        "dsl_stale": current_hash is not None and dsl_hash != current_hash,
+        "attached": bool(attached),
+        "allowed_actions": _actions(shown, state),
+        "usage": dict(zip(_USAGE, values[len(_SHOWN) + 1 :], strict=False)),
+        "cage": cages.get(dsl_hash, "disabled"),
     }
     if state is State.QUEUED:
         shown |= {"queued": True, "reason": QUEUED_REASON}
     return shown
 
 
-def _actions(row: SessionRow, state: State) -> list[str]:
-    cleanly = row.end_reason != "failed" and row.failure is None
+def _actions(shown: dict[str, Any], state: State) -> list[str]:
+    cleanly = shown["end_reason"] != "failed" and shown["failure"] is None
     actions = allowed_actions(state, cleanly_ended=cleanly)
-    if row.archived:
+    if shown["archived"]:
         return ["unarchive" if action == "archive" else action for action in actions]
     return actions
 
