@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ from terminal.errors import BadCage, BadRequest, CageSpawnFailed, CageUnavailabl
 from terminal.transcript import read_raw
 
 TAIL_BYTES = 32 * 1024
+# The model's share of a tool result less what stands beside the output.
+JSON_BYTES_MAX = 60 * 1024
 TIMEOUT_S = 600.0
 FLUSH_S = 0.1
 STREAMED_BYTES_MAX = 1024 * 1024
@@ -154,10 +157,13 @@ class Shell:
     async def _outcome(
         self, call: ToolCallRow, ended: Exit, output: _Output, request: SpawnRequest
     ) -> ToolOutcome:
+        tail = output.tail.decode("utf-8", "replace")
+        shown = _fitting(tail)
+        truncated = output.total > TAIL_BYTES or len(shown) < len(tail)
         result: dict[str, Any] = {
             "exit_code": ended.code,
-            "output": output.tail.decode("utf-8", "replace"),
-            "truncated": output.total > TAIL_BYTES,
+            "output": shown,
+            "truncated": truncated,
             "duration_ms": ended.duration_ms,
         }
         if ended.signal is not None:
@@ -168,7 +174,7 @@ class Shell:
         if request.terminal:
             result["pty_id"] = request.key
             await self.terminals.store_closed(request.key)
-        if output.total > TAIL_BYTES:
+        if truncated:
             result["output_ref"] = await self._keep_whole(request.key)
             result["total_bytes"] = output.total
         return ToolOutcome(result, is_error=ended.failure is not None)
@@ -179,6 +185,13 @@ class Shell:
         raw = await asyncio.to_thread(read_raw, path)
         blob = await asyncio.to_thread(self.store.blobs.put, raw[:KEPT_BYTES_MAX], "text/plain")
         return await self.store.awrite(lambda db: blobs.commit(db, blob))
+
+
+def _fitting(text: str) -> str:
+    """The end of the output that is small as JSON too: control characters take six bytes there."""
+    while len(json.dumps(text, ensure_ascii=False).encode()) > JSON_BYTES_MAX:
+        text = text[len(text) // 8 + 1 :]
+    return text
 
 
 def cage_of(spec: AgentSpec) -> dict[str, Any] | None:

@@ -125,8 +125,9 @@ class ToolActivities:
         return await self.shell.run(request.call, request.session, request.spec)
 
     async def _close(self, request: ToolRequest, outcome: ToolOutcome) -> ToolResult:
-        text, reference = outcome.text, None
-        blob = None
+        text, blob = outcome.text, None
+        # A shell keeps its whole output itself; the row must name it, or no purge would find it.
+        reference = outcome.output.get("output_ref") if isinstance(outcome.output, dict) else None
         most = SHELL_BYTES_MAX if request.call.tool_name == "shell" else MODEL_BYTES_MAX
         if len(text.encode("utf-8", "surrogatepass")) > most:
             blob = self.store.blobs.put(text.encode("utf-8", "surrogatepass"), "text/plain")

@@ -1,0 +1,100 @@
+"""Who pauses and goes on at once finds the checkpoint's files saved all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from api.routes import checkpoints as routes
+from domain.commands import Answer
+from storage import checkpoints
+from storage.opening import OpenStore
+from storage.tables import Operator, SessionRow
+from tests.support.desk import Desk
+
+
+class Sleeps:
+    """Stands in for asyncio in the route: saves the files at one of its looks, without waiting."""
+
+    def __init__(self, store: OpenStore, checkpoint_id: str, *, at_look: int, note: str) -> None:
+        self.looks = 0
+        self._store, self._checkpoint_id = store, checkpoint_id
+        self._at_look, self._note = at_look, note
+
+    async def sleep(self, _seconds: float) -> None:
+        self.looks += 1
+        if self.looks == self._at_look:
+            tree = None if self._note else "a" * 40
+            await asyncio.to_thread(
+                self._store.write,
+                lambda db: checkpoints.set_tree(db, self._checkpoint_id, tree, self._note),
+            )
+
+
+@pytest.mark.req("K-066")
+@pytest.mark.parametrize("note", ["", "the folder is too big"])
+async def test_it_is_waited_for_until_the_files_are_saved_or_said_not_to_be(
+    sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch, note: str
+) -> None:
+    desk = Desk(sqlite_store)
+    session = desk.session()
+    desk.begin(session)
+    point = desk.pause(session)
+    sleeps = Sleeps(sqlite_store, point.id, at_look=5, note=note)
+    monkeypatch.setattr(routes, "asyncio", sleeps)
+    monkeypatch.setattr(routes, "now_ms", lambda: point.created_at)  # a slow machine counts too
+    await routes._files_saved(sqlite_store, session, point.id)
+    assert sleeps.looks == 5
+
+
+@pytest.mark.req("K-066")
+async def test_it_is_not_waited_for_ever(
+    sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(sqlite_store)
+    session = desk.session()
+    desk.begin(session)
+    point = desk.pause(session)
+    sleeps = Sleeps(sqlite_store, point.id, at_look=-1, note="")
+    monkeypatch.setattr(routes, "asyncio", sleeps)
+    monkeypatch.setattr(routes, "now_ms", lambda: point.created_at)
+    await routes._files_saved(sqlite_store, session, point.id)
+    assert sleeps.looks == routes.FILES_WAIT_MS // routes.FILES_LOOK_MS
+
+
+class Refused(Exception):
+    """Ends the route where it would ask the session."""
+
+
+class Commands:
+    """Says what was saved when the session was asked to go on."""
+
+    def __init__(self, store: OpenStore, checkpoint_id: str) -> None:
+        self.tree: str | None = None
+        self._store, self._checkpoint_id = store, checkpoint_id
+
+    async def send(self, session: SessionRow, *_: object) -> Answer:
+        point = self._store.read(lambda db: checkpoints.get(db, session.id, self._checkpoint_id))
+        self.tree = point.tree
+        raise Refused
+
+
+@pytest.mark.req("K-066")
+async def test_a_session_goes_on_only_after_its_files_are_saved(
+    sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(sqlite_store)
+    session = desk.session()
+    desk.begin(session)
+    point = desk.pause(session)
+    monkeypatch.setattr(routes, "asyncio", Sleeps(sqlite_store, point.id, at_look=3, note=""))
+    monkeypatch.setattr(routes, "now_ms", lambda: point.created_at)
+    commands: Any = Commands(sqlite_store, point.id)
+    operator = Operator(id=desk.operator_id, name="anybody")
+    with pytest.raises(Refused):
+        await routes.resume_checkpoint(
+            desk.row(session), point.id, operator, commands, sqlite_store, "command"
+        )
+    assert commands.tree == "a" * 40
