@@ -101,6 +101,15 @@ class SessionCleared(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SessionArchived(Event):
+    kind = "session.archived"
+    session_id: str
+    user_id: str
+    archived: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SessionImported(Event):
     kind = "session.imported"
     session_id: str

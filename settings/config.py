@@ -60,10 +60,13 @@ class Limits(Section):
 
 
 class Retention(Section):
-    """How long output is kept for clients that were away; per session."""
+    """How long output is kept for clients that were away, per session, and sessions at all."""
 
     frames_minutes: int = Field(default=10, ge=1)
     frames_mib: int = Field(default=50, ge=1)
+    archive_after_days: int | None = Field(default=None, ge=1, le=36_500)
+    prune_after_days: int | None = Field(default=None, ge=1, le=36_500)
+    dry_run: bool = False
 
 
 class Server(Section):

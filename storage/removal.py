@@ -60,6 +60,7 @@ class Prunable:
     """A session that a prune would remove."""
 
     id: str
+    operator_id: str
     title: str | None
     ended_at: int | None
 
@@ -115,21 +116,26 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
 
 
 def prunable(
-    db: Db, operator_id: str, *, older_than_days: int, source: str | None = None
+    db: Db, operator_id: str | None, *, older_than_days: int, source: str | None = None
 ) -> list[Prunable]:
-    """Ended sessions whose end is that long ago (H-040); pinned ones stay."""
+    """Ended sessions, of one operator or of all, whose end is that long ago (H-040).
+
+    Pinned ones stay.
+    """
     before = now_ms() - older_than_days * DAY_MS
-    rows = select(_sessions.c.id, _sessions.c.title, _sessions.c.ended_at).where(
-        _sessions.c.created_by == operator_id,
+    columns = (_sessions.c.id, _sessions.c.created_by, _sessions.c.title, _sessions.c.ended_at)
+    rows = select(*columns).where(
         _sessions.c.state == State.ENDED.value,
         _sessions.c.ended_at < before,
         _sessions.c.pinned.is_(False),
         _sessions.c.purged.is_(False),
     )
+    if operator_id is not None:
+        rows = rows.where(_sessions.c.created_by == operator_id)
     if source is not None:
         rows = rows.where(_sessions.c.source == source)
     found = db.connection().execute(rows.order_by(_sessions.c.ended_at).limit(PRUNE_MAX))
-    return [Prunable(row.id, row.title, row.ended_at) for row in found]
+    return [Prunable(*row) for row in found]
 
 
 def prune(

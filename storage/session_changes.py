@@ -6,8 +6,9 @@ from typing import Any
 
 from domain.clock import now_ms
 from domain.errors import Conflict
+from domain.events import SessionArchived
 from domain.lifecycle import State
-from storage import sessions, titles
+from storage import events, sessions, titles
 from storage.engine import Db
 from storage.rows import change
 from storage.tables import SessionRow
@@ -26,11 +27,17 @@ def edit(db: Db, session_id: str, fields: dict[str, Any]) -> SessionRow:
     return sessions.get(db, session_id)
 
 
-def archive(db: Db, session_id: str, *, archived: bool) -> SessionRow:
+def archive(
+    db: Db, session_id: str, *, archived: bool, user_id: str, reason: str = "operator"
+) -> SessionRow:
     """Hide a session from lists, or show it again; one at work stays where it is."""
     session = sessions.lock(db, session_id)
     if archived and State(session.state) in WORKING:
         raise Conflict(f"cannot archive while {session.state}", {"state": session.state})
     if session.archived is not archived:
         change(db, SessionRow, session_id, archived=archived, updated_at=now_ms())
+        told = SessionArchived(
+            session_id=session_id, user_id=user_id, archived=archived, reason=reason
+        )
+        events.append(db, session_id, told, row=("session", session_id))
     return sessions.get(db, session_id)

@@ -12,7 +12,7 @@ from settings.environment import Settings
 from storage.opening import OpenStore
 from storage.orphans import collect_forever
 from storage.search.indexer import keep_indexed
-from worker import chats, farewells, queue, recovery, snapshots, upkeep, watching
+from worker import chats, farewells, queue, recovery, retention, snapshots, upkeep, watching
 from worker.parts import Parts
 
 log = structlog.get_logger()
@@ -32,6 +32,7 @@ def start(
         "snapshots": lambda: snapshots.sweep_forever(store, parts.trees),
         "watching": lambda: watching.watch_forever(store, parts.config),
         "upkeep": lambda: upkeep.keep(store, parts.terminals, parts.config),
+        "retention": lambda: retention.keep_forever(store, parts.config),
         "recovery": lambda: recovery.watch_forever(client, settings, store),
     }
     return [asyncio.create_task(_insist(name, loop)) for name, loop in loops.items()]

@@ -8,12 +8,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from api.dependencies import NAME_CHARS_MAX, CurrentOperator, OwnSession, StoreDep, find_own
+from api.dependencies import (
+    NAME_CHARS_MAX,
+    CurrentOperator,
+    OwnSession,
+    ServicesDep,
+    StoreDep,
+    find_own,
+)
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
 from domain.errors import BadRequest
-from storage import aliases, footprint, lineage, removal, resolver, session_views, titles
+from storage import aliases, footprint, lineage, removal, resolver, retention, session_views, titles
 from storage.engine import Db
+from storage.retention import Rules
 
 router = APIRouter(tags=["library"])
 AliasName = Annotated[str, Path(min_length=1, max_length=aliases.NAME_CHARS_MAX)]
@@ -151,6 +159,15 @@ async def prune_sessions(
         source=wanted.source,
         dry_run=wanted.dry_run,
     )
+
+
+@router.get("/admin/retention", responses=shows(200, Shown))
+async def show_retention(operator: CurrentOperator, services: ServicesDep) -> dict[str, Any]:
+    """What the configuration archives and prunes by itself: the caller's due and done ones."""
+    wanted = services.configuration.current.retention
+    rules = Rules(wanted.archive_after_days, wanted.prune_after_days)
+    found = await services.store.aread(lambda db: retention.view(db, operator.id, rules))
+    return {**found, "dry_run": wanted.dry_run}
 
 
 @router.get("/admin/storage", responses=shows(200, Shown))

@@ -30,6 +30,7 @@ from storage import projects, session_changes, session_views, sessions
 from storage.engine import Db
 from storage.opening import OpenStore
 from storage.session_views import Filter
+from storage.tables import SessionRow
 
 router = APIRouter(tags=["sessions"])
 ONE = shows(200, SessionShown) | documented(404)
@@ -180,13 +181,13 @@ async def restart_session(
 @router.post("/sessions/{session_id}/archive", responses=ONE | documented(409))
 async def archive_session(session: OwnSession, store: StoreDep) -> dict[str, Any]:
     """Hide the session from lists."""
-    return await _archive(store, session.id, archived=True)
+    return await _archive(store, session, archived=True)
 
 
 @router.post("/sessions/{session_id}/unarchive", responses=ONE)
 async def unarchive_session(session: OwnSession, store: StoreDep) -> dict[str, Any]:
     """Show the session in lists again."""
-    return await _archive(store, session.id, archived=False)
+    return await _archive(store, session, archived=False)
 
 
 @router.post("/sessions/{session_id}/reopen", responses=ONE | documented(409))
@@ -217,9 +218,10 @@ async def _page(store: OpenStore, wanted: Filter, limit: int, cursor: str | None
     return {"items": items, "next_cursor": following}
 
 
-async def _archive(store: OpenStore, session_id: str, *, archived: bool) -> dict[str, Any]:
+async def _archive(store: OpenStore, session: SessionRow, *, archived: bool) -> dict[str, Any]:
     def archive(db: Db) -> dict[str, Any]:
-        row = session_changes.archive(db, session_id, archived=archived)
+        user_id = session.created_by
+        row = session_changes.archive(db, session.id, archived=archived, user_id=user_id)
         return session_views.view(db, row)
 
     return await store.awrite(archive)

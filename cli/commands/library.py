@@ -16,7 +16,7 @@ IMPORT_BYTES_MAX = 64 * 1024 * 1024
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (search, export, prune, usage):
+    for command in (search, export, prune, retention, usage):
         app.command()(command)
     app.command("import")(import_sessions)
 
@@ -110,6 +110,29 @@ def prune(
         answer = client.post("/sessions/prune", body)
     word = "would go" if dry_run else "removed"
     emit(answer, as_json=as_json, text=f"{answer['count']} sessions {word}")
+
+
+def retention(as_json: AsJson = False) -> None:
+    """Show what config.toml archives and prunes by itself: what is due, and what was done."""
+    from cli.connection import connect
+
+    with connect() as client:
+        answer = client.get("/admin/retention")
+    if as_json:
+        emit(answer, as_json=True, text="")
+        return
+    for verb in ("archive", "prune"):
+        days = answer[f"{verb}_after_days"]
+        due = len(answer["due"][verb])
+        typer.echo(f"{verb}: " + ("never" if days is None else f"after {days} days, {due} due"))
+    if answer["dry_run"]:
+        typer.echo("dry run: nothing is changed")
+    rows = [
+        (ago(one["at"]), str(one["archived_count"]), str(one["pruned_count"]))
+        for one in answer["done"]
+    ]
+    if rows:
+        emit_table([], as_json=False, columns=("when", "archived", "pruned"), rows=rows)
 
 
 def usage(as_json: AsJson = False) -> None:
