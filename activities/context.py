@@ -22,6 +22,8 @@ from storage.tables import Message, SessionRow
 ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant", "tool": "tool"}
 SUMMARY = "summary"
 ANSWERS = ("primary", "subagent")
+# Above that a report is no count of what was sent: prose has four characters a token.
+CHARS_PER_TOKEN_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def as_turn(message: Message) -> Turn:
 def _size(rows: list[Message], turns: list[Turn], changed_at: int) -> int:
     """What the last answer reported plus an estimate of what came after it.
 
-    A report from before the last compaction is about another context.
+    A report from before the last compaction is about another context, and one that cannot be
+    true is left aside.
     """
     reported: int | None = None
     tail: list[Message] = []
@@ -146,7 +149,10 @@ def _size(rows: list[Message], turns: list[Turn], changed_at: int) -> int:
         tail.append(row)
     if reported is None or any(row.meta.get("kind") == SUMMARY for row in tail):
         return estimate_turns(turns)
-    return context_size(reported, [as_turn(row) for row in tail])
+    size = context_size(reported, [as_turn(row) for row in tail])
+    # Some servers report a constant or nothing of what they were sent: no text is that dense.
+    characters = sum(len(turn.text) for turn in turns)
+    return size if size * CHARS_PER_TOKEN_MAX >= characters else estimate_turns(turns)
 
 
 def _reminder(db: Db, session: SessionRow, turns: list[Turn]) -> Turn | None:

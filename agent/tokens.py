@@ -16,6 +16,7 @@ UNKNOWN_WINDOW_TOKENS = 8192
 TAIL_MARGIN = 1.15
 _TURN_OVERHEAD_TOKENS = 4
 _ESTIMATE_CHARS_MAX = 400_000
+_REMEMBERED_CHARS_MAX = 4_000
 
 _PIECES = re.compile(
     r"(?P<wide>[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef])"
@@ -34,6 +35,16 @@ def estimate(text: str) -> int:
     if len(text) > _ESTIMATE_CHARS_MAX:
         # A sample bounds the time; such texts are uniform (logs, data).
         return ceil(estimate(text[:_ESTIMATE_CHARS_MAX]) * len(text) / _ESTIMATE_CHARS_MAX)
+    return _estimate_once(text) if len(text) <= _REMEMBERED_CHARS_MAX else _count(text)
+
+
+@lru_cache(maxsize=16_384)
+def _estimate_once(text: str) -> int:
+    """A conversation is estimated again with each step, and most of it is as it was."""
+    return _count(text)
+
+
+def _count(text: str) -> int:
     return ceil(sum(_weight(piece) for piece in _PIECES.finditer(text)))
 
 

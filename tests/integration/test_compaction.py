@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from activities.compaction_review import Review, approve
 from agent.conversation import INTERRUPTED, repair, validate
 from agent.summary import SUMMARY_HEAD
+from domain.compaction_steps import ReviewStep
 from domain.errors import Conflict
 from domain.ids import new_id
 from storage import calls, checkpoints, compactions, rollback, runs, supersessions
@@ -50,6 +52,8 @@ async def cross_the_threshold(shop: Workshop, times: int) -> None:
         while not (full := shop.context()).too_long:
             shop.use_tool(run_id, WORDS * 15)
         done = await shop.compact(run_id=run_id)
+        if done.pending_review:
+            run_id = approved(shop)
         context = shop.context()
         assert done.superseded > 0
         assert done.enough
@@ -62,7 +66,22 @@ async def cross_the_threshold(shop: Workshop, times: int) -> None:
         shop.finish(run_id)
 
 
-@pytest.mark.req("K-071", "K-073", "K-075", "K-082")
+def approved(shop: Workshop) -> str:
+    """The operator's word on the compaction that waits; the run that goes on."""
+    step = ReviewStep(
+        session_id=shop.session_id,
+        checkpoint_id=shop.state().current_checkpoint or "",
+        new_run_id=new_id(),
+        user_id=shop.operator_id,
+        decision="approve",
+    )
+    store = shop.store
+    reviewed = store.write(lambda db: approve(db, store.blobs, shop.config, step, Review()))
+    assert (shop.state().state, reviewed.run_id) == ("running", step.new_run_id)
+    return step.new_run_id
+
+
+@pytest.mark.req("K-071", "K-073", "K-075", "K-082", "K-083", "K-085")
 @pytest.mark.parametrize(
     ("strategy", "settings", "times"),
     [
@@ -70,8 +89,10 @@ async def cross_the_threshold(shop: Workshop, times: int) -> None:
         pytest.param("drop", {}, 10, marks=pytest.mark.slow),
         ("summarize", {}, 2),
         ("delegate", {"delegate_to": "scribe"}, 2),
+        ("checkpoint", {}, 1),
         pytest.param("summarize", {}, 10, marks=pytest.mark.slow),
         pytest.param("delegate", {"delegate_to": "scribe"}, 10, marks=pytest.mark.slow),
+        pytest.param("checkpoint", {}, 10, marks=pytest.mark.slow),
     ],
 )
 async def test_compactions_again_and_again_keep_the_context_valid_and_a_rollback_shows_all(
@@ -241,6 +262,17 @@ async def test_a_compaction_that_frees_too_little_says_so(
 
     assert done.superseded <= 1
     assert not done.enough
+
+
+def test_a_report_that_cannot_be_true_gives_way_to_the_estimate(
+    sqlite_store: OpenStore, tmp_path: Path
+) -> None:
+    shop = Workshop(sqlite_store, tmp_path / "p", project(strategy="drop"))
+    shop.say("operator", WORDS * 400)
+    shop.say("primary", "answered", tokens=3_500)
+    assert shop.context().tokens == 3_500, "a server that counts its own way is believed"
+    shop.say("primary", "answered", tokens=18)
+    assert shop.context().tokens > 4_000
 
 
 @pytest.mark.req("K-088")
