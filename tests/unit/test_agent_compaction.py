@@ -155,6 +155,18 @@ def test_the_newest_turns_are_protected_as_many_as_asked() -> None:
     assert made.kept == tuple(f"m{n}" for n in range(10, 30))
 
 
+@pytest.mark.req("H-044")
+def test_twenty_turns_stay_by_themselves_where_they_fit_below_the_lower_mark() -> None:
+    """The seed protects the last 20; protecting them where they do not fit would end the work."""
+    entries = [said(f"m{n}", "user" if n % 2 == 0 else "assistant") for n in range(60)]
+    roomy = planned(entries, window=3334)  # of which 2000 are 60 %
+    assert roomy.kept == tuple(f"m{n}" for n in range(40, 60))
+    tight = planned(entries, window=834)
+    assert tight.kept == tuple(f"m{n}" for n in range(55, 60))
+    assert roomy.reached
+    assert tight.reached
+
+
 @pytest.mark.req("K-074")
 @pytest.mark.parametrize(("tokens", "expected"), [(849, False), (850, True), (851, True)])
 def test_the_upper_mark_itself_triggers(tokens: int, expected: bool) -> None:
