@@ -24,8 +24,15 @@ article.operator { border-color: #2a7de1; } article.primary { border-color: #2a9
 article.tool { border-color: #b8860b; } article.superseded { opacity: .55; }
 header { font-size: .85rem; opacity: .75; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font: inherit; margin: .3rem 0; }
-article.tool pre, pre.call { font: .85rem/1.45 ui-monospace, monospace; }
+article.tool pre, pre.call, pre.code { font: .85rem/1.45 ui-monospace, monospace; }
+pre.code { background: #8881; padding: .5rem .75rem; border-radius: .3rem; }
+summary { cursor: pointer; font-size: .85rem; opacity: .75; }
 """
+# Longer output of a tool is folded away until somebody wants to see it.
+_OPEN_LINES_MAX, _OPEN_CHARS_MAX = 30, 4_000
+_FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
+# What Markdown would take for a heading: another message, it would seem.
+_HEADING = re.compile(r"^(\s{0,3})(#{1,6}(?:\s|$)|=+\s*$|-+\s*$)")
 
 
 def markdown(document: dict[str, Any]) -> str:
@@ -59,6 +66,34 @@ def page(document: dict[str, Any]) -> str:
     )
 
 
+def blocks(text: str) -> list[tuple[bool, str]]:
+    """Prose and the code between fences, in turn; a fence that nobody closes ends with the text."""
+    parts: list[tuple[bool, str]] = []
+    lines: list[str] = []
+    fence = ""
+
+    def close(*, is_code: bool) -> None:
+        if lines:
+            parts.append((is_code, "\n".join(lines)))
+            lines.clear()
+
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark["fence"].startswith(fence) and line.strip() == mark["fence"]:
+                close(is_code=True)
+                fence = ""
+            else:
+                lines.append(line)
+        elif mark:
+            close(is_code=False)
+            fence = mark["fence"]
+        else:
+            lines.append(line)
+    close(is_code=bool(fence))
+    return parts
+
+
 def _article(message: dict[str, Any]) -> str:
     kinds = html.escape(message["role"]) + (" superseded" if message["superseded"] else "")
     calls = "".join(
@@ -67,9 +102,23 @@ def _article(message: dict[str, Any]) -> str:
     )
     return (
         f'<article class="{kinds}" id="{html.escape(message["id"])}">'
-        f"<header>{html.escape(_heading(message))}</header>"
-        f"<pre>{html.escape(message['content'])}</pre>{calls}</article>"
+        f"<header>{html.escape(_heading(message))}</header>{_html(message)}{calls}</article>"
     )
+
+
+def _html(message: dict[str, Any]) -> str:
+    """What was said; code in its own box, long output folded."""
+    text = message["content"]
+    if message["role"] != "tool":
+        boxes = {True: '<pre class="code">', False: "<pre>"}
+        return "".join(
+            f"{boxes[is_code]}{html.escape(part)}</pre>" for is_code, part in blocks(text)
+        )
+    lines = text.count("\n") + 1
+    shown = f"<pre>{html.escape(text)}</pre>"
+    if lines <= _OPEN_LINES_MAX and len(text) <= _OPEN_CHARS_MAX:
+        return shown
+    return f"<details><summary>{lines} lines, {len(text)} characters</summary>{shown}</details>"
 
 
 def _title(session: dict[str, Any]) -> str:
@@ -107,8 +156,14 @@ def _heading(message: dict[str, Any]) -> str:
 def _body(message: dict[str, Any]) -> str:
     if message["role"] == "tool":
         return _fenced(message["content"])
-    # A heading inside a message would look like another message.
-    return re.sub(r"(?m)^(\s{0,3})(#{1,6}\s)", r"\1\\\2", message["content"])
+    return "\n".join(
+        _fenced(part) if is_code else "\n".join(_no_heading(line) for line in part.split("\n"))
+        for is_code, part in blocks(message["content"])
+    )
+
+
+def _no_heading(line: str) -> str:
+    return _HEADING.sub(r"\1\\\2", line)
 
 
 def _fenced(text: str) -> str:
