@@ -157,7 +157,7 @@ def _record(job: Job, plan: CompactionPlan, made: Made, began: int) -> Compactio
         plugin_cost=made.cost,
         fallback_occurred=made.fallback_reason is not None,
         fallback_reason=made.fallback_reason,
-        enough=bool(plan.superseded) and after <= plan.window_lower * plan.tokens_usable,
+        enough=bool(plan.superseded) and job.frees_enough(after),
     )
 
 

@@ -73,6 +73,19 @@ class Job:
         left = sum(entry.tokens for entry in self.entries if entry.id not in gone)
         return self.extra_tokens + left + (estimate(summary_text(summary)) if summary else 0)
 
+    def frees_enough(self, after: int) -> bool:
+        """Whether work can go on for a while, and not only until the next step.
+
+        Below the lower mark; or, where prompt and tools alone take more than that, half way
+        between the marks as the trigger counts: what they take is no compaction's to free.
+        """
+        lower, upper = self.settings.lower, self.settings.upper
+        available = usable(*self._window())
+        if after <= lower * available or self.step.trigger == OVERFLOW:
+            return after <= lower * available
+        left = self.context.tokens - (self.tokens_before - after)
+        return left <= (lower + upper) / 2 * available
+
     def _window(self) -> tuple[int, int | None]:
         reserved = self.context.spec.max_output_tokens
         available = usable(self.context.window, reserved)

@@ -107,7 +107,7 @@ def _edit(job: Job, record: Compaction, review: Review) -> None:
     after = job.tokens_after(record.superseded_message_ids, record.summary)
     usable = job.planned().tokens_usable
     record.after_estimate = round(after / usable, 4)
-    record.enough = after <= record.window_lower * usable
+    record.enough = job.frees_enough(after)
 
 
 def _chosen(job: Job, wanted: list[str]) -> list[str]:

@@ -264,6 +264,23 @@ async def test_a_compaction_that_frees_too_little_says_so(
     assert not done.enough
 
 
+async def test_what_prompt_and_tools_take_is_no_compactions_to_free(
+    sqlite_store: OpenStore, tmp_path: Path
+) -> None:
+    # The tools' descriptions alone are above the lower mark of so small a window.
+    tools = project(strategy="drop", lower=0.3).replace("enabled: false", "enabled: true")
+    shop = Workshop(sqlite_store, tmp_path / "p", tools)
+    for number in range(8):
+        shop.say("operator", f"question {number}: {WORDS * 20}")
+        shop.say("primary", WORDS * 20)
+    assert shop.context().too_long
+
+    done = await shop.compact()
+
+    assert done.enough
+    assert not shop.context().too_long
+
+
 def test_a_report_that_cannot_be_true_gives_way_to_the_estimate(
     sqlite_store: OpenStore, tmp_path: Path
 ) -> None:
