@@ -58,9 +58,22 @@ def ago(milliseconds: int | None) -> str:
     return f"{seconds}s ago"
 
 
-def mib(size: float | None) -> str:
-    """A number of bytes in MiB."""
-    return "-" if size is None else f"{size / 1_048_576:.1f} MiB"
+def moment(milliseconds: int | None) -> str:
+    """When it was, by the clock of this machine."""
+    if milliseconds is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
+
+
+def size(number: float | None) -> str:
+    """A number of bytes in the largest unit that fits."""
+    if number is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"
 
 
 def dollars(cost: float | None) -> str:

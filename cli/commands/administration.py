@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated, Any
 
 import typer
 
 from cli.errors import EXIT_FAILED
-from cli.output import AsJson, emit, emit_table, mib
+from cli.output import AsJson, emit, emit_table, size
 
 SLOW_S = 600.0
+LOOK_EVERY_S, LOOK_ON_S = 0.2, 3_600.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,8 +30,13 @@ def du(as_json: AsJson = False) -> None:
     if as_json:
         emit(answer, as_json=True, text="")
         return
-    rows = [(name, _amount(name, size)) for name, size in _flat(answer)]
-    emit_table([], as_json=False, columns=("what", "how much"), rows=rows)
+    emit_table([], as_json=False, columns=("what", "room", "holds"), rows=_room(answer))
+    largest = answer.get("largest_sessions") or []
+    if largest:
+        rows = [(one["id"], str(one["messages"]), size(one["chars"]), one["title"] or "")
+                for one in largest]  # fmt: skip
+        columns = ("your largest sessions", "messages", "text", "title")
+        emit_table([], as_json=False, columns=columns, rows=rows)
 
 
 def doctor(
@@ -49,23 +56,42 @@ def doctor(
         raise typer.Exit(EXIT_FAILED)
 
 
-def reindex(as_json: AsJson = False) -> None:
-    """Build the search index anew while serving goes on."""
+def reindex(
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Begin, and do not look on.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build the search index anew while serving goes on; Ctrl-C only stops looking on."""
     from cli.connection import connect
 
     with connect(timeout_s=SLOW_S) as client:
         answer = client.post("/admin/reindex")
+        deadline = time.monotonic() + LOOK_ON_S
+        told = 0
+        while not no_wait and answer["state"] != "ready" and time.monotonic() < deadline:
+            percent = _percent(answer)
+            if percent >= told + 10 and not as_json:
+                typer.echo(f"{percent} % of {answer['newest']} messages")
+                told = percent
+            time.sleep(LOOK_EVERY_S)
+            answer = client.get("/admin/reindex")
     emit(answer, as_json=as_json, text=f"{answer['state']}: {answer['behind']} messages to go")
 
 
-def _amount(name: str, size: float) -> str:
-    return mib(size) if "bytes" in name or ".files." in name else str(size)
+def _percent(progress: dict[str, Any]) -> int:
+    return 100 * int(progress["watermark"]) // max(1, int(progress["newest"]))
 
 
-def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        return [(prefix, value)] if isinstance(value, int | float) else []
-    found: list[tuple[str, Any]] = []
-    for name, inner in value.items():
-        found += _flat(inner, f"{prefix}.{name}" if prefix else str(name))
-    return found
+def _room(answer: dict[str, Any]) -> list[tuple[str, str, str]]:
+    counts, database, blobs = answer["row_counts"], answer["database"], answer["blobs"]
+    return [
+        ("database", size(database["bytes"]), database["kind"]),
+        ("  search index", size(database["search_bytes"]), f"{counts['messages']} messages"),
+        ("  their text", size(answer["message_chars"]), f"{counts['sessions']} sessions"),
+        (
+            "blobs",
+            size(blobs["files_bytes"]),
+            f"{blobs['count']} of {size(blobs['content_bytes'])}",
+        ),
+        ("log", "", f"{counts['events']} events, {counts['frames']} frames"),
+        ("whole home", size(answer["home_bytes"]), ""),
+    ]

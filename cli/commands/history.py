@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.output import AsJson, SessionName, clean, emit
+from cli.output import AsJson, SessionName, clean, emit, moment
+
+if TYPE_CHECKING:
+    from cli.client import Holdfast
+    from cli.stream import Frame
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,17 +30,16 @@ def log(
 
     with connect() as client:
         session_id = client.session(session)["id"]
-        last = 0
-        for event in client.items(f"/sessions/{session_id}/events"):
-            last = max(last, int(event["seq"]))
-            _print(_line(event, as_json=as_json))
+        last = _catch_up(client, session_id, 0, as_json=as_json)
         if not follow:
             return
-        stream = client.stream(session_id)
-        for frame in stream:
-            if frame.channel == "events" and (frame.seq or 0) > last:
-                event = {"seq": frame.seq, "type": frame.type, "data": frame.payload}
-                _print(_line(event, as_json=as_json))
+        for frame in client.stream(session_id):
+            if frame.type == "welcome":
+                # What happened before this connection stood, the first or another.
+                last = _catch_up(client, session_id, last, as_json=as_json)
+            elif frame.channel == "events" and (frame.seq or 0) > last:
+                last = frame.seq or last
+                _print(_line(_as_listed(frame, session_id), as_json=as_json))
 
 
 def trace(
@@ -53,11 +56,33 @@ def trace(
     emit(answer, as_json=as_json, text=clean("\n".join(lines)))
 
 
+def _catch_up(client: Holdfast, session_id: str, last: int, *, as_json: bool) -> int:
+    """Print what came after `last`; the newest seq."""
+    while events := client.items(f"/sessions/{session_id}/events", since=last):
+        for event in events:
+            last = max(last, int(event["seq"]))
+            _print(_line(event, as_json=as_json))
+    return last
+
+
+def _as_listed(frame: Frame, session_id: str) -> dict[str, Any]:
+    """The event in the shape that the list has."""
+    data = dict(frame.payload)
+    return {
+        "id": data.pop("event_id", None),
+        "session_id": session_id,
+        "seq": frame.seq,
+        "type": frame.type,
+        "at": data.pop("at", None),
+        "data": data,
+    }
+
+
 def _line(event: dict[str, Any], *, as_json: bool) -> str:
     if as_json:
         return json.dumps(event, ensure_ascii=False)
     data = json.dumps(event["data"], ensure_ascii=False)
-    return clean(f"{event['seq']:>6}  {event['type']}  {data}")
+    return clean(f"{event['seq']:>6}  {moment(event.get('at'))}  {event['type']}  {data}")
 
 
 def _print(line: str) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.output import AsJson, ago, clean, dollars, emit, emit_table
+from cli.hits import print_hits
+from cli.output import AsJson, ago, dollars, emit, emit_table
 
 IMPORT_BYTES_MAX = 64 * 1024 * 1024
 
@@ -46,7 +47,7 @@ def search(
     if as_json:
         emit(answer, as_json=True, text="")
         return
-    _print_hits(answer["items"])
+    print_hits(answer)
 
 
 def export(
@@ -152,29 +153,12 @@ def usage(as_json: AsJson = False) -> None:
 
 def _usage_row(one: dict[str, Any], key: str) -> tuple[str, ...]:
     return (
-        str(one.get(key) or one.get("title") or one.get("id") or "-"),
+        str(one.get("title") or one.get(key) or "-"),
         str(one.get("sessions", one.get("count", "-"))),
         str(one.get("input_tokens", "-")),
         str(one.get("output_tokens", "-")),
         dollars(one.get("actual_cost_usd") or one.get("estimated_cost_usd")),
     )
-
-
-def _print_hits(hits: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    for hit in hits:
-        console.print(Text(f"{hit['session_id']}  {hit['role']}  {ago(hit['timestamp'])}", "dim"))
-        line = Text("  ")
-        for number, piece in enumerate(clean(hit["snippet"]).split(">>>")):
-            match, closed, rest = piece.partition("<<<")
-            line.append(match, "bold yellow" if number and closed else "")
-            line.append(rest)
-        console.print(line)
-    if not hits:
-        console.print("nothing found")
 
 
 def _is_sqlite(file: Path) -> bool:

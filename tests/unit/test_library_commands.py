@@ -1,0 +1,142 @@
+"""Commands over the library, with the server doubled: what people see of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Self
+
+import pytest
+
+from cli import connection
+from cli.commands import administration, history
+from cli.hits import print_hits
+from cli.output import moment, size
+from cli.stream import Frame
+
+
+class Server:
+    """Answers from lists that a test filled."""
+
+    def __init__(self, *, events: list[int], frames: list[Frame], progress: list[int]) -> None:
+        self.listed: list[dict[str, Any]] = [
+            {"seq": seq, "type": f"e{seq}", "at": 0, "data": {}} for seq in events
+        ]
+        self.frames = frames
+        self.progress = progress
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def session(self, name: str) -> dict[str, Any]:
+        return {"id": name}
+
+    def items(self, path: str, *, since: int) -> list[dict[str, Any]]:
+        # A page at a time, as a long log comes.
+        return [event for event in self.listed if event["seq"] > since][:2]
+
+    def stream(self, session_id: str) -> Iterator[Frame]:
+        for frame in self.frames:
+            if frame.type == "welcome":
+                self.listed.append({"seq": frame.seq, "type": "missed", "at": 0, "data": {}})
+            yield frame
+
+    def post(self, path: str) -> dict[str, Any]:
+        return self.get(path)
+
+    def get(self, path: str) -> dict[str, Any]:
+        done = self.progress.pop(0)
+        state = "ready" if done == 200 else "building"
+        return {"state": state, "watermark": done, "newest": 200, "behind": 200 - done}
+
+
+def serve(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    events: tuple[int, ...] = (),
+    frames: tuple[Frame, ...] = (),
+    progress: tuple[int, ...] = (),
+) -> None:
+    """Let commands talk to a doubled server."""
+    server = Server(events=list(events), frames=list(frames), progress=list(progress))
+    monkeypatch.setattr(connection, "connect", lambda **_: server)
+
+
+def event(seq: int) -> Frame:
+    return Frame("events", f"e{seq}", {"a": seq, "event_id": f"id{seq}", "at": 5}, seq)
+
+
+@pytest.mark.req("F-023")
+def test_a_followed_log_misses_nothing_and_says_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = (
+        Frame("control", "welcome", {}, 4),
+        event(3),
+        event(5),
+        Frame("output", "delta", {}, 9),
+        Frame("control", "welcome", {}, 6),
+        event(6),
+        event(7),
+    )
+    serve(monkeypatch, events=(1, 2, 3), frames=frames)
+    history.log("s", follow=True, as_json=True)
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["seq"] for one in printed] == [1, 2, 3, 4, 5, 6, 7]
+    assert printed[4] == {
+        "id": "id5", "session_id": "s", "seq": 5, "type": "e5", "at": 5, "data": {"a": 5},
+    }  # fmt: skip
+
+
+def test_a_log_for_people_has_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve(monkeypatch, events=(1,))
+    history.log("s", follow=False, as_json=False)
+    assert capsys.readouterr().out == f"     1  {moment(0)}  e1  {{}}\n"
+
+
+def test_building_the_index_anew_shows_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(administration, "LOOK_EVERY_S", 0.0)
+    serve(monkeypatch, progress=(0, 50, 55, 120, 200))
+    administration.reindex()
+    assert capsys.readouterr().out.splitlines() == [
+        "25 % of 200 messages",
+        "60 % of 200 messages",
+        "ready: 0 messages to go",
+    ]
+    serve(monkeypatch, progress=(0,))
+    administration.reindex(no_wait=True)
+    assert capsys.readouterr().out == "building: 200 messages to go\n"
+
+
+@pytest.mark.req("H-033")
+def test_hits_stand_out_without_colours_too(capsys: pytest.CaptureFixture[str]) -> None:
+    hit = {
+        "session_id": "01S", "role": "operator", "timestamp": None, "title": "[bold]Mine[/]",
+        "snippet": "a >>>match<<< and\n>> \x1b[31m",
+    }  # fmt: skip
+    answer = {"items": [hit], "next_cursor": "1", "complete": False, "matched": "substrings"}
+    print_hits({**answer, "index": {"behind": 7}})
+    assert capsys.readouterr().out.splitlines() == [
+        "01S  operator  -  [bold]Mine[/]",
+        "  a >>>match<<< and >> \ufffd[31m",
+        "no such word; found inside words",
+        "there is more: --limit",
+        "the index is being built: 7 messages were not searched",
+    ]
+    print_hits({"items": [], "next_cursor": None, "complete": True, "matched": "words"})
+    assert capsys.readouterr().out == "nothing found\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(None, "-"), (0, "0 B"), (1536, "1.5 KiB"), (3 * 1024**2, "3.0 MiB"), (2**40, "1024.0 GiB")],
+)
+def test_sizes_are_read_at_a_glance(number: int | None, words: str) -> None:
+    assert size(number) == words
