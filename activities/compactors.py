@@ -138,7 +138,9 @@ class Compactors:
             failure = {"code": error.code, "message": error.message}
             await self.store.awrite(lambda db: calls.fail(db, job.step.compaction_id, failure))
             raise CompactorFailed(error.message) from error
-        await self.store.awrite(lambda db: calls.finish(db, job.step.compaction_id, bill(answer)))
+        await self.store.awrite(
+            lambda db: calls.finish(db, calls.get(db, job.step.compaction_id), bill(answer))
+        )
         made.cost = _cost(answer)
         if not answer.text.strip():
             raise CompactorFailed("the model gave no summary")

@@ -39,7 +39,9 @@ from storage import (
 from storage.engine import Db
 from storage.message_views import message_json
 from storage.opening import OpenStore
+from storage.rows import fresh
 from storage.tables import Call, Run, ToolCallRow
+from storage.tables_history import Blob
 
 # About half a minute for a provider that is away, two minutes for one that asks to wait.
 PROVIDER_ATTEMPTS, RATE_LIMITED_ATTEMPTS = 6, 9
@@ -69,6 +71,10 @@ class ModelActivities:
         call = _call(step, context, attempt, message_id)
         if attempt > 1:
             await self.store.awrite(lambda db: calls.begin(db, call))
+        # Written while the provider thinks, so that nobody waits for it with the write lock held.
+        describing = asyncio.ensure_future(
+            asyncio.to_thread(self.store.blobs.put_json, context.descriptor())
+        )
         stream = DeltaStream(
             self.store,
             session_id=step.session_id,
@@ -85,6 +91,7 @@ class ModelActivities:
                     on_text=stream.add,
                     max_output_tokens=context.spec.max_output_tokens,
                 )
+                descriptor = await describing
         except ContextOverflow as error:
             await self._fail(step, stream, call, error.code, error.message)
             return ModelResult(overflow=True)
@@ -95,7 +102,9 @@ class ModelActivities:
             await asyncio.shield(self._stopped(step, stream, call))
             raise
         await stream.close()
-        return await self.store.awrite(lambda db: self._commit(db, step, call, context, answer))
+        return await self.store.awrite(
+            lambda db: self._commit(db, step, call, context, answer, descriptor)
+        )
 
     async def _failure(
         self, step: ModelStep, error: PermanentProviderError | PassingProviderError
@@ -183,7 +192,13 @@ class ModelActivities:
         await self.store.awrite(keep)
 
     def _commit(
-        self, db: Db, step: ModelStep, call: Call, context: Context, answer: ModelAnswer
+        self,
+        db: Db,
+        step: ModelStep,
+        call: Call,
+        context: Context,
+        answer: ModelAnswer,
+        descriptor: Blob,
     ) -> ModelResult:
         known = _known(db, step)
         if known is not None:
@@ -192,7 +207,6 @@ class ModelActivities:
         if messages.find(db, message_id) is not None:
             # A later attempt took this one for dead and set its words aside: that one counts.
             raise ApplicationError("another attempt took over", type="stale_attempt")
-        descriptor = self.store.blobs.put_json(context.descriptor())
         call.request_ref = blobs.commit(db, descriptor)
         calls.begin(db, call)
         usage = answer.usage
@@ -216,7 +230,8 @@ class ModelActivities:
         )
         frames.append(db, step.session_id, ("message", {"message": message_json(message, [])}))
         rows = [
-            ToolCallRow(
+            fresh(
+                ToolCallRow,
                 id=new_id(),
                 run_id=step.run_id,
                 session_id=step.session_id,
@@ -234,7 +249,7 @@ class ModelActivities:
             rows = []  # nobody is left to make the calls
             _leave_out(db, step, run, message_id)
         tool_calls.add(db, rows)
-        calls.finish(db, step.call_id, bill(answer), message_id=message_id)
+        calls.finish(db, call, bill(answer), message_id=message_id)
         if step.invocation_id is None and not rows:
             runs.answer(db, step.run_id, message_id)
         return ModelResult(
@@ -257,7 +272,8 @@ class ModelActivities:
 
 def _call(step: ModelStep, context: Context, attempt: int, message_id: str) -> Call:
     """The row of this attempt; an attempt that dies before it is stored leaves none."""
-    return Call(
+    return fresh(
+        Call,
         id=step.call_id,
         session_id=step.session_id,
         run_id=step.run_id,

@@ -33,6 +33,7 @@ MODEL_BYTES_MAX = 32 * 1024
 # A shell keeps the last 32 KiB itself; what JSON adds to them must not cut its end and its code.
 SHELL_BYTES_MAX = 2 * MODEL_BYTES_MAX
 CHANGES_FILES = frozenset({"shell", "write_file", "edit_file"})
+LOOKS = frozenset({"read_file", "list_files", "grep"})
 FILE_TOOLS = frozenset({"read_file", "write_file", "edit_file", "list_files", "grep"})
 
 
@@ -76,7 +77,7 @@ class ToolActivities:
     @answering
     async def call_tool(self, step: ToolStep) -> ToolResult:
         """One tool call. Safe to repeat: a closed one is not made again, a shell is attached to."""
-        request = await self.store.awrite(lambda db: _start(db, step))
+        request = await self._request(step)
         if request.call.state not in tool_calls.OPEN:
             failed = request.call.state == "failed"
             return ToolResult(failed=failed, exceeded=_exceeded(request.call.output))
@@ -91,6 +92,12 @@ class ToolActivities:
             await self.store.awrite(lambda db: tool_calls.release(db, request.call.id))
             raise ApplicationError(str(error), type="terminal_unavailable") from error
         return await self._close(request, outcome)
+
+    async def _request(self, step: ToolStep) -> ToolRequest:
+        """Take the call. One that only looks needs no note of it: it may be made again."""
+        if step.tool_name in LOOKS and activity.info().attempt == 1:
+            return await self.store.aread(lambda db: _look_up(db, step))
+        return await self.store.awrite(lambda db: _start(db, step))
 
     async def _outcome(self, request: ToolRequest) -> ToolOutcome:
         call, spec = request.call, BY_NAME.get(request.call.tool_name)
@@ -154,15 +161,28 @@ class ToolActivities:
 
 def _start(db: Db, step: ToolStep) -> ToolRequest:
     call = tool_calls.start(db, step.tool_call_id)
+    # A call that only looks leaves no note when it begins, so the attempt is what tells.
+    lost = call.state in tool_calls.OPEN and step.tool_name in LOOKS
+    request = _with_session(db, step, call, repeated=lost or call.state == "running")
+    if request.repeated:
+        policy = request.project_file.on_crash
+        recovered = SessionCrashRecovered(
+            session_id=step.session_id, failed_run_id=step.run_id, policy=policy
+        )
+        events.append(db, step.session_id, recovered, run_id=step.run_id)
+    return request
+
+
+def _look_up(db: Db, step: ToolStep) -> ToolRequest:
+    call = tool_calls.find(db, step.tool_call_id)
+    assert call is not None, "a tool call is stored before it is made"
+    return _with_session(db, step, call, repeated=call.state == "running")
+
+
+def _with_session(db: Db, step: ToolStep, call: ToolCallRow, *, repeated: bool) -> ToolRequest:
     session = sessions.get(db, step.session_id)
     project_file = projects.file_by_hash(db, session.dsl_hash)
     asked = messages.find(db, call.message_id) if call.message_id else None
-    repeated = call.state == "running"
-    if repeated:
-        recovered = SessionCrashRecovered(
-            session_id=session.id, failed_run_id=step.run_id, policy=project_file.on_crash
-        )
-        events.append(db, session.id, recovered, run_id=step.run_id)
     return ToolRequest(
         call=call,
         session=session,

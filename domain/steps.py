@@ -104,6 +104,7 @@ class ToolStep:
     session_id: str
     run_id: str
     tool_call_id: str
+    tool_name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

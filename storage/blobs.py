@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
-from sqlalchemy import insert, select
-from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from domain.canonical import canonical, sha256
 from domain.clock import now_ms
 from storage.engine import Db
+from storage.rows import find_row, fresh, insert_once
 from storage.tables_history import Blob
 
 COMPRESS_FROM_BYTES = 256
@@ -40,7 +39,8 @@ class BlobFolder:
             self._write(path, zstandard.compress(data) if compressed else data)
             if self._load(path, compressed=compressed) != data:
                 raise BlobMissing(f"blob {digest} did not survive its write")
-        return Blob(
+        return fresh(
+            Blob,
             id=f"sha256:{digest}",
             sha256=digest,
             size=len(data),
@@ -116,18 +116,13 @@ class BlobFolder:
 
 def commit(db: Db, blob: Blob) -> str:
     """Commit the row of a blob whose bytes are verified; answers its id."""
-    values = blob.model_dump()
-    if db.get_bind().dialect.name == "postgresql":
-        db.connection().execute(pg_insert(Blob).values(**values).on_conflict_do_nothing())
-    else:
-        db.connection().execute(insert(Blob).prefix_with("OR IGNORE").values(**values))
+    insert_once(db, Blob, blob.model_dump())
     return blob.id
 
 
 def row(db: Db, blob_id: str) -> Blob | None:
     """The committed fact about a blob."""
-    found = db.connection().execute(select(Blob.__table__).where(Blob.id == blob_id)).first()  # type: ignore[attr-defined, arg-type]
-    return None if found is None else Blob(**found._mapping)
+    return find_row(db, Blob, blob_id)
 
 
 def _touched(path: Path) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Update, bindparam, func, select
 
 from domain.clock import now_ms
 from domain.events import CallPut
 from storage import events
 from storage.engine import Db
-from storage.rows import change, insert_once, table
+from storage.rows import KEY, by_key, change, find_row, insert_once, table
 from storage.tables import Call, Message, Run, SessionRow
 from storage.tables_history import Frame
 
@@ -25,6 +25,24 @@ TOKENS = (
     "cache_read_tokens",
     "cache_write_tokens",
     "reasoning_tokens",
+)
+_COSTS = ("actual_cost_usd", "estimated_cost_usd")
+
+
+def _session_bill(cost_column: str | None) -> Update:
+    values: dict[str, Any] = {name: _sessions.c[name] + bindparam(f"add_{name}") for name in TOKENS}
+    if cost_column is not None:
+        known = func.coalesce(_sessions.c[cost_column], 0.0)
+        values[cost_column] = known + bindparam("add_cost")
+    return by_key(_sessions).values(api_calls=_sessions.c.api_calls + 1, **values)
+
+
+_SESSION_BILLS = {column: _session_bill(column) for column in (None, *_COSTS)}
+_RUN_BILL = by_key(_runs).values(
+    tokens_in=_runs.c.tokens_in + bindparam("add_in"),
+    tokens_out=_runs.c.tokens_out + bindparam("add_out"),
+    steps=_runs.c.steps + bindparam("add_steps"),
+    cost_usd=func.coalesce(_runs.c.cost_usd, 0.0) + bindparam("add_cost"),
 )
 
 
@@ -44,8 +62,14 @@ class Bill:
 
 def find(db: Db, call_id: str) -> Call | None:
     """The call, or None before it was begun."""
-    row = db.connection().execute(select(_calls).where(_calls.c.id == call_id)).first()
-    return None if row is None else Call(**row._mapping)
+    return find_row(db, Call, call_id)
+
+
+def get(db: Db, call_id: str) -> Call:
+    """The call, which was begun."""
+    call = find(db, call_id)
+    assert call is not None, "a call is begun before it ends"
+    return call
 
 
 def begin(db: Db, call: Call) -> None:
@@ -65,15 +89,13 @@ def begin(db: Db, call: Call) -> None:
         )
 
 
-def finish(db: Db, call_id: str, bill: Bill, **columns: Any) -> None:
+def finish(db: Db, call: Call, bill: Bill, **columns: Any) -> None:
     """The answer is stored; add what it used to its run and session."""
-    call = find(db, call_id)
-    assert call is not None, "a call is begun before it ends"
     used = {name: getattr(bill, name) for name in TOKENS}
     change(
         db,
         Call,
-        call_id,
+        call.id,
         status="done",
         completed_at=now_ms(),
         cost_usd=bill.cost_usd,
@@ -85,8 +107,8 @@ def finish(db: Db, call_id: str, bill: Bill, **columns: Any) -> None:
     _add_to_session(db, call.session_id, bill, used)
     if call.run_id is not None:
         _add_to_run(db, call.run_id, bill, steps=1 if call.type == ROOT else 0)
-    put = CallPut(call_id=call_id, status="done", call_type=call.type)
-    events.append(db, call.session_id, put, run_id=call.run_id, row=("call", call_id))
+    put = CallPut(call_id=call.id, status="done", call_type=call.type)
+    events.append(db, call.session_id, put, run_id=call.run_id, row=("call", call.id))
 
 
 def fail(db: Db, call_id: str, error: dict[str, Any]) -> None:
@@ -130,24 +152,21 @@ def cost_of_run(db: Db, run_id: str) -> float:
 
 
 def _add_to_session(db: Db, session_id: str, bill: Bill, used: dict[str, int]) -> None:
-    values: dict[str, Any] = {name: _sessions.c[name] + count for name, count in used.items()}
-    values["api_calls"] = _sessions.c.api_calls + 1
+    column = None
     if bill.cost_usd is not None:
-        column = "actual_cost_usd" if bill.cost_status == "actual" else "estimated_cost_usd"
-        values[column] = func.coalesce(_sessions.c[column], 0.0) + bill.cost_usd
-    values["cost_status"] = bill.cost_status
-    values["cost_source"] = bill.cost_source
-    db.connection().execute(update(_sessions).where(_sessions.c.id == session_id).values(values))
+        column = _COSTS[0] if bill.cost_status == "actual" else _COSTS[1]
+    values: dict[str, Any] = {f"add_{name}": count for name, count in used.items()}
+    if column is not None:
+        values["add_cost"] = bill.cost_usd
+    values |= {"cost_status": bill.cost_status, "cost_source": bill.cost_source}
+    db.connection().execute(_SESSION_BILLS[column], {KEY: session_id, **values})
 
 
 def _add_to_run(db: Db, run_id: str, bill: Bill, *, steps: int) -> None:
-    db.connection().execute(
-        update(_runs)
-        .where(_runs.c.id == run_id)
-        .values(
-            tokens_in=_runs.c.tokens_in + bill.input_tokens,
-            tokens_out=_runs.c.tokens_out + bill.output_tokens,
-            steps=_runs.c.steps + steps,
-            cost_usd=func.coalesce(_runs.c.cost_usd, 0.0) + (bill.cost_usd or 0.0),
-        )
-    )
+    values = {
+        "add_in": bill.input_tokens,
+        "add_out": bill.output_tokens,
+        "add_steps": steps,
+        "add_cost": bill.cost_usd or 0.0,
+    }
+    db.connection().execute(_RUN_BILL, {KEY: run_id, **values})

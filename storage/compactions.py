@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 
 from domain.clock import now_ms
 from domain.errors import Conflict, NotFound
@@ -24,6 +24,12 @@ COLLAPSED_AT_ONCE = 100
 SUMMARY_KIND = "summary"
 NOTES_CHARS_MAX = 4000
 _compactions = table(Compaction)
+_CHANGED_AT = select(
+    func.max(func.coalesce(_compactions.c.undone_at, _compactions.c.finished_at, 0))
+).where(
+    _compactions.c.session_id == bindparam("session"),
+    _compactions.c.agent_path == bindparam("path"),
+)
 _SHOWN = (
     "id",
     "session_id",
@@ -192,10 +198,8 @@ def changed_at(db: Db, session_id: str, agent_path: str) -> int:
 
     Token counts that a provider reported before that say nothing about the context of now.
     """
-    newest = select(
-        func.max(func.coalesce(_compactions.c.undone_at, _compactions.c.finished_at, 0))
-    ).where(_compactions.c.session_id == session_id, _compactions.c.agent_path == agent_path)
-    return int(db.connection().execute(newest).scalar() or 0)
+    values = {"session": session_id, "path": agent_path}
+    return int(db.connection().execute(_CHANGED_AT, values).scalar() or 0)
 
 
 def view(record: Compaction, dropped: Sequence[Message] | None = None) -> dict[str, Any]:

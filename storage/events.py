@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select
 
 from domain.canonical import canonical, sha256
 from domain.clock import now_ms
@@ -12,11 +12,18 @@ from domain.events import Event
 from domain.ids import new_id
 from storage import feed
 from storage.engine import Db
-from storage.rows import table
+from storage.rows import BY, KEY, by_key, made, table
 from storage.tables import SessionRow
 from storage.tables_history import EventRow
 
 _sessions, _events = table(SessionRow), table(EventRow)
+_STEP = (
+    by_key(_sessions)
+    .values(event_seq=_sessions.c.event_seq + bindparam(BY))
+    .returning(_sessions.c.event_seq, _sessions.c.event_hash)
+)
+_HASH = by_key(_sessions)
+_INSERT = insert(_events)
 
 
 def append(
@@ -27,12 +34,8 @@ def append(
     row: tuple[str, str] | None = None,
 ) -> int:
     """Append events in order; answers the last one's seq."""
-    tip = db.connection().execute(
-        update(_sessions)
-        .where(_sessions.c.id == session_id)
-        .values(event_seq=_sessions.c.event_seq + len(events))
-        .returning(_sessions.c.event_seq, _sessions.c.event_hash)
-    )
+    connection = db.connection()
+    tip = connection.execute(_STEP, {KEY: session_id, BY: len(events)})
     last_seq, previous = tip.one()
     rows: list[dict[str, Any]] = []
     at = now_ms()
@@ -50,10 +53,8 @@ def append(
         }
         previous = chain(previous, record)
         rows.append({**record, "hash": previous})
-    db.connection().execute(insert(_events), rows)
-    db.connection().execute(
-        update(_sessions).where(_sessions.c.id == session_id).values(event_hash=previous)
-    )
+    connection.execute(_INSERT, rows)
+    connection.execute(_HASH, {KEY: session_id, "event_hash": previous})
     feed.notify(db, session_id)
     return int(last_seq)
 
@@ -71,7 +72,7 @@ def after(db: Db, session_id: str, seq: int, *, limit: int) -> list[EventRow]:
         .order_by(_events.c.seq)
         .limit(limit)
     )
-    return [EventRow(**row._mapping) for row in db.connection().execute(newer)]
+    return [made(EventRow, row) for row in db.connection().execute(newer)]
 
 
 def broken_link(db: Db, session_id: str) -> int | None:

@@ -11,13 +11,14 @@ from domain.clock import now_ms
 from storage import feed
 from storage.engine import Db
 from storage.news import FrameText
-from storage.rows import step_counter, table
+from storage.rows import made, step_counter, table
 from storage.tables import SessionRow
 from storage.tables_history import Frame
 
 KEEP_MS = 10 * 60 * 1000
 KEEP_BYTES = 50 * 1024 * 1024
 _frames, _sessions = table(Frame), table(SessionRow)
+_INSERT = insert(_frames)
 
 
 def append(db: Db, session_id: str, *frames: tuple[str, dict[str, Any]]) -> int:
@@ -25,7 +26,7 @@ def append(db: Db, session_id: str, *frames: tuple[str, dict[str, Any]]) -> int:
     last = step_counter(db, SessionRow, session_id, "frame_seq", len(frames))
     at = now_ms()
     db.connection().execute(
-        insert(_frames),
+        _INSERT,
         [
             {
                 "session_id": session_id,
@@ -50,7 +51,7 @@ def after(db: Db, session_id: str, seq: int, *, limit: int) -> list[Frame]:
         .order_by(_frames.c.seq)
         .limit(limit)
     )
-    return [Frame(**row._mapping) for row in db.connection().execute(newer)]
+    return [made(Frame, row) for row in db.connection().execute(newer)]
 
 
 def texts_after(db: Db, session_id: str, seq: int, *, limit: int) -> list[FrameText]:

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, select, update
+from sqlalchemy import ColumnElement, Row, Select, Table, bindparam, select
 from sqlmodel import SQLModel
 
 from domain.canonical import sha256
 from storage.engine import Db
 from storage.lineage_levels import Level, levels, live
-from storage.rows import table
+from storage.rows import KEY, by_key, table
 from storage.tables import Call, Message, Run, SubagentInvocation, Supersession
 from storage.tables_history import Checkpoint, Derivation, Head
 
 IDS_PER_STATEMENT = 500
 _messages, _supersessions = table(Message), table(Supersession)
 _heads, _derivations = table(Head), table(Derivation)
+_HEADS_BETWEEN = (
+    select(_heads)
+    .where(
+        _heads.c.session_id == bindparam(KEY),
+        _heads.c.number >= bindparam("first"),
+        _heads.c.number < bindparam("before"),
+    )
+    .order_by(_heads.c.number)
+)
 
 
 @dataclass(frozen=True)
@@ -133,16 +143,8 @@ def messages_since(db: Db, session_id: str, basis: Head | None) -> tuple[str | N
 
 def rows_since(db: Db, kind: Kind, session_id: str, number: int) -> tuple[Delta, list[Row[Any]]]:
     """Rows that head `number` does not list as they are, and those rows themselves."""
-    place = table(kind.model)
-    wanted = (
-        select(place)
-        .where(
-            place.c.session_id == session_id,
-            place.c.last_head.is_(None) | (place.c.last_head > number),
-        )
-        .order_by(place.c.id)
-    )
-    rows = list(db.connection().execute(wanted))
+    wanted = _unlisted(table(kind.model))
+    rows = list(db.connection().execute(wanted, {KEY: session_id, "number": number}))
     delta = Delta()
     for row in rows:
         known = row.first_head is not None and row.first_head <= number
@@ -151,25 +153,31 @@ def rows_since(db: Db, kind: Kind, session_id: str, number: int) -> tuple[Delta,
     return delta, rows
 
 
+@lru_cache(maxsize=16)
+def _unlisted(place: Table) -> Select[Any]:
+    unlisted = place.c.last_head.is_(None) | (place.c.last_head > bindparam("number"))
+    return select(place).where(place.c.session_id == bindparam(KEY), unlisted).order_by(place.c.id)
+
+
 def stamp(db: Db, kind: Kind, rows: Iterable[Row[Any]], number: int) -> None:
     """Remember that head `number` lists these rows; those that may still change stay open."""
-    place = table(kind.model)
-    for row in rows:
-        values: dict[str, Any] = {"last_head": number if kind.final(row) else None}
-        if row.first_head is None:
-            values["first_head"] = number
-        db.connection().execute(update(place).where(place.c.id == row.id).values(**values))
+    listed = [
+        {
+            KEY: row.id,
+            "first_head": number if row.first_head is None else row.first_head,
+            "last_head": number if kind.final(row) else None,
+        }
+        for row in rows
+    ]
+    if listed:
+        db.connection().execute(by_key(table(kind.model)), listed)
 
 
 def heads_since(db: Db, session_id: str, basis: Head | None, number: int) -> Delta:
     """The heads that the basis could not know: itself, and those that came after it."""
     first = 0 if basis is None else basis.number
-    rows = (
-        select(_heads)
-        .where(
-            _heads.c.session_id == session_id, _heads.c.number >= first, _heads.c.number < number
-        )
-        .order_by(_heads.c.number)
+    rows = db.connection().execute(
+        _HEADS_BETWEEN, {KEY: session_id, "first": first, "before": number}
     )
     return Delta(
         append=[
@@ -180,7 +188,7 @@ def heads_since(db: Db, session_id: str, basis: Head | None, number: int) -> Del
                 "run_id": row.run_id,
                 "checkpoint_id": row.checkpoint_id,
             }
-            for row in db.connection().execute(rows)
+            for row in rows
         ]
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from domain.canonical import canonical
 from domain.clock import now_ms
@@ -21,7 +21,7 @@ from storage import events, sessions
 from storage.blobs import BlobFolder
 from storage.engine import Db
 from storage.head_deltas import KINDS, Delta, heads_since, messages_since, rows_since, stamp
-from storage.rows import change, insert_once, table
+from storage.rows import KEY, change, find_row, fresh, insert_once, made, table
 from storage.tables import Message, Run, SessionRow
 from storage.tables_history import Derivation, Head
 
@@ -32,6 +32,19 @@ INLINE_BYTES_MAX = 32 * 1024
 SUMMARY_CHARS = 200
 _heads, _messages, _runs = table(Head), table(Message), table(Run)
 _derivations = table(Derivation)
+_DERIVED = select(_derivations).where(_derivations.c.target_session == bindparam(KEY))
+_FINAL = (
+    select(_messages.c.id, _messages.c.content)
+    .join(_runs, _runs.c.primary_response == _messages.c.id)
+    .where(_runs.c.id == bindparam(KEY))
+)
+_LAST_NUMBER = select(func.max(_heads.c.number)).where(_heads.c.session_id == bindparam(KEY))
+_CAUSES = {
+    name: select(_heads).where(
+        _heads.c.session_id == bindparam(KEY), _heads.c[name] == bindparam("cause")
+    )
+    for name in ("run_id", "checkpoint_id")
+}
 
 
 def create(
@@ -57,7 +70,8 @@ def create(
     facts = _facts(db, session, basis, number, run_id, checkpoint_id)
     final_ref = None if final is None else final[0]
     blob = blobs.put_json({**facts, "final_ref": final_ref, "collections": collections})
-    head = Head(
+    head = fresh(
+        Head,
         id=blob.sha256,
         session_id=session_id,
         number=number,
@@ -82,8 +96,7 @@ def create(
 
 def find(db: Db, head_id: str) -> Head | None:
     """The head, or None."""
-    row = db.connection().execute(select(_heads).where(_heads.c.id == head_id)).first()
-    return None if row is None else Head(**row._mapping)
+    return find_row(db, Head, head_id)
 
 
 def get(db: Db, session_id: str, head_id: str) -> Head:
@@ -99,10 +112,10 @@ def of(
 ) -> Head | None:
     """The head that a run or a checkpoint left, or None."""
     assert (run_id is None) != (checkpoint_id is None), "a head has one cause"
-    cause = _heads.c.run_id == run_id if run_id else _heads.c.checkpoint_id == checkpoint_id
-    row = select(_heads).where(_heads.c.session_id == session_id, cause)
-    found = db.connection().execute(row).first()
-    return None if found is None else Head(**found._mapping)
+    wanted = _CAUSES["run_id" if run_id else "checkpoint_id"]
+    values = {KEY: session_id, "cause": run_id or checkpoint_id}
+    found = db.connection().execute(wanted, values).first()
+    return None if found is None else made(Head, found)
 
 
 def of_session(db: Db, session_id: str, *, limit: int, before: int | None = None) -> list[Head]:
@@ -111,7 +124,7 @@ def of_session(db: Db, session_id: str, *, limit: int, before: int | None = None
     if before is not None:
         rows = rows.where(_heads.c.number < before)
     rows = rows.order_by(_heads.c.number.desc()).limit(limit)
-    return [Head(**row._mapping) for row in db.connection().execute(rows)]
+    return [made(Head, row) for row in db.connection().execute(rows)]
 
 
 def root(blobs: BlobFolder, head_id: str) -> dict[str, Any]:
@@ -224,8 +237,7 @@ def _facts(
     run_id: str | None,
     checkpoint_id: str | None,
 ) -> dict[str, Any]:
-    edge = select(_derivations).where(_derivations.c.target_session == session.id)
-    derivation = db.connection().execute(edge).first()
+    derivation = db.connection().execute(_DERIVED, {KEY: session.id}).first()
     names = ("id", "project_id", "created_by", "created_at", "forked_from", "dsl_hash")
     return {
         "version": STATE_VERSION,
@@ -250,15 +262,9 @@ def _facts(
 
 def _final_message(db: Db, run_id: str | None) -> tuple[str, str] | None:
     """The run's answer: its message's id and text."""
-    answer = (
-        select(_messages.c.id, _messages.c.content)
-        .join(_runs, _runs.c.primary_response == _messages.c.id)
-        .where(_runs.c.id == run_id)
-    )
-    found = db.connection().execute(answer).first()
+    found = db.connection().execute(_FINAL, {KEY: run_id}).first()
     return None if found is None else (found.id, found.content)
 
 
 def _last_number(db: Db, session_id: str) -> int:
-    last = select(func.max(_heads.c.number)).where(_heads.c.session_id == session_id)
-    return int(db.connection().execute(last).scalar() or 0)
+    return int(db.connection().execute(_LAST_NUMBER, {KEY: session_id}).scalar() or 0)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete
 
 from domain.clock import now_ms
 from storage.engine import Db
-from storage.rows import insert_once, table
+from storage.rows import KEY, find_row, insert_once, table
 from storage.tables import InboxMessage
 
 _inbox = table(InboxMessage)
 KEEP_MS = 60 * 60 * 1000
+_TAKE = delete(_inbox).where(_inbox.c.id == bindparam(KEY))
 
 
 def stage(
@@ -32,13 +33,12 @@ def stage(
 
 def find(db: Db, message_id: str) -> InboxMessage | None:
     """The staged message, if nobody took it yet."""
-    row = db.connection().execute(select(_inbox).where(_inbox.c.id == message_id)).first()
-    return None if row is None else InboxMessage(**row._mapping)
+    return find_row(db, InboxMessage, message_id)
 
 
 def take(db: Db, message_id: str) -> None:
     """The message lives elsewhere now."""
-    db.connection().execute(delete(_inbox).where(_inbox.c.id == message_id))
+    db.connection().execute(_TAKE, {KEY: message_id})
 
 
 def sweep(db: Db) -> int:

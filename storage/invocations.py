@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 
 from domain.clock import now_ms
 from domain.events import SubagentFinished, SubagentStarted
 from storage import events, frames, messages
 from storage.engine import Db
 from storage.message_views import message_json
-from storage.rows import insert_once, table
+from storage.rows import KEY, find_row, insert_once, made, table
 from storage.tables import Message, SubagentInvocation
 
 OPEN = ("spawned", "running")
 EXIT_CODES = {"done": 0, "failed": 1, "killed": 137}
 _invocations, _messages = table(SubagentInvocation), table(Message)
+_OPEN_OF_RUN = select(_invocations).where(
+    _invocations.c.run_id == bindparam(KEY), _invocations.c.state.in_(OPEN)
+)
 
 
 def begin(db: Db, row: SubagentInvocation, prompt: str) -> None:
@@ -42,9 +45,7 @@ def begin(db: Db, row: SubagentInvocation, prompt: str) -> None:
 
 def find(db: Db, invocation_id: str) -> SubagentInvocation | None:
     """The subagent, or None."""
-    rows = select(_invocations).where(_invocations.c.id == invocation_id)
-    found = db.connection().execute(rows).first()
-    return None if found is None else SubagentInvocation(**found._mapping)
+    return find_row(db, SubagentInvocation, invocation_id)
 
 
 def count_open(db: Db, run_id: str) -> int:
@@ -77,10 +78,8 @@ def end(db: Db, row: SubagentInvocation, state: str, error: dict[str, Any] | Non
 
 def kill_open(db: Db, run_id: str) -> int:
     """The run is over, and with it whatever of it was still at work; how many."""
-    rows = select(_invocations).where(
-        _invocations.c.run_id == run_id, _invocations.c.state.in_(OPEN)
-    )
-    working = [SubagentInvocation(**row._mapping) for row in db.connection().execute(rows)]
+    rows = db.connection().execute(_OPEN_OF_RUN, {KEY: run_id})
+    working = [made(SubagentInvocation, row) for row in rows]
     return sum(end(db, row, "killed") for row in working)
 
 

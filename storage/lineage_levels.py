@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, bindparam, or_, select
 
 from storage.engine import Db
-from storage.rows import table
+from storage.rows import KEY, table
 from storage.tables import Supersession
 from storage.tables_history import Derivation
 
 _derivations, _supersessions = table(Derivation), table(Supersession)
 LEVELS_MAX = 1000
+_SOURCE = select(_derivations).where(_derivations.c.target_session == bindparam(KEY))
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,7 @@ def levels(db: Db, session_id: str) -> list[Level]:
     chain = [Level(session_id, None, None)]
     seq: int | None = None
     while len(chain) <= LEVELS_MAX:
-        row = db.connection().execute(
-            select(_derivations).where(_derivations.c.target_session == chain[-1].session_id)
-        )
-        edge = row.first()
+        edge = db.connection().execute(_SOURCE, {KEY: chain[-1].session_id}).first()
         if edge is None:
             return chain
         seq = edge.cutoff_seq if seq is None else min(seq, edge.cutoff_seq)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlmodel import select as select_rows
 
 from domain.clock import now_ms
@@ -14,12 +14,36 @@ from domain.ids import new_id
 from storage import events
 from storage.engine import Db
 from storage.lineage_levels import Level, levels, live_in, superseded
-from storage.rows import insert_once, step_counter, table
+from storage.rows import KEY, by_key, find_row, fresh, insert_once, made, step_counter, table
 from storage.tables import Message, SessionRow, Supersession
 
 _messages, _sessions, _supersessions = table(Message), table(SessionRow), table(Supersession)
 PREVIEW_CHARS = 63
 LEVELS_IN_A_QUERY = 50
+_TOUCH = by_key(_sessions).values(
+    message_count=_sessions.c.message_count + 1,
+    last_active=bindparam("at"),
+    updated_at=bindparam("at"),
+)
+_PREVIEW = _TOUCH.values(
+    preview=func.coalesce(func.nullif(_sessions.c.preview, ""), bindparam("words"))
+)
+# What most sessions ask for at every step: no fork, so one level.
+_HISTORY = (
+    select_rows(Message)
+    .where(
+        _messages.c.session_id == bindparam(KEY),
+        _messages.c.agent_path == bindparam("path"),
+        _messages.c.invocation_id.is_not_distinct_from(bindparam("invocation")),
+        _messages.c.id.not_in(
+            select(_supersessions.c.message_id).where(
+                _supersessions.c.session_id == bindparam(KEY),
+                _supersessions.c.undone_change.is_(None),
+            )
+        ),
+    )
+    .order_by(_messages.c.seq)
+)
 
 
 def append(
@@ -34,11 +58,12 @@ def append(
 ) -> Message:
     """Append one message; the same id twice is stored once."""
     message_id = id or new_id()
-    found = find(db, message_id)
+    found = find(db, message_id) if id is not None else None
     if found is not None:
         return found
     at = now_ms()
-    message = Message(
+    message = fresh(
+        Message,
         id=message_id,
         session_id=session_id,
         run_id=run_id,
@@ -57,8 +82,7 @@ def append(
 
 def find(db: Db, message_id: str) -> Message | None:
     """The message, or None."""
-    row = db.connection().execute(select(_messages).where(_messages.c.id == message_id)).first()
-    return None if row is None else Message(**row._mapping)
+    return find_row(db, Message, message_id)
 
 
 def history(
@@ -66,6 +90,9 @@ def history(
 ) -> list[Message]:
     """What an agent's model sees: its own messages that are not superseded, in order."""
     chain = levels(db, session_id)
+    if len(chain) == 1:
+        values = {KEY: session_id, "path": agent_path, "invocation": invocation_id}
+        return list(db.exec(_HISTORY, params=values))
     mine = (_messages.c.agent_path == agent_path) & (
         _messages.c.invocation_id.is_not_distinct_from(invocation_id)
     )
@@ -149,18 +176,13 @@ def _read(
 
 
 def _touch(db: Db, session_id: str, role: str, content: str, at: int) -> None:
-    values: dict[str, Any] = {
-        "message_count": _sessions.c.message_count + 1,
-        "last_active": at,
-        "updated_at": at,
-    }
+    values: dict[str, Any] = {KEY: session_id, "at": at}
     if role == "operator":
-        preview = " ".join(content.split())[:PREVIEW_CHARS]
-        values["preview"] = func.coalesce(func.nullif(_sessions.c.preview, ""), preview)
-    db.connection().execute(update(_sessions).where(_sessions.c.id == session_id).values(values))
+        values["words"] = " ".join(content.split())[:PREVIEW_CHARS]
+    db.connection().execute(_PREVIEW if role == "operator" else _TOUCH, values)
 
 
 def by_ids(db: Db, ids: Iterable[str]) -> list[Message]:
     """The messages with these ids, in order."""
     rows = select(_messages).where(_messages.c.id.in_(list(ids))).order_by(_messages.c.seq)
-    return [Message(**row._mapping) for row in db.connection().execute(rows)]
+    return [made(Message, row) for row in db.connection().execute(rows)]

@@ -6,7 +6,7 @@ import hashlib
 import re
 import secrets
 
-from sqlalchemy import or_
+from sqlalchemy import bindparam, or_
 from sqlmodel import col, select, update
 
 from domain.clock import now_ms
@@ -27,6 +27,8 @@ _PREFIX = {"bearer": "hf_", "launch": "hfl_", "cookie": "hfc_"}
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,62}$")
 TOKEN_CHARS_MAX = 200
 _LIMIT_KEY = "running_sessions_per_operator"
+# Built once: every request asks for it.
+_BY_HASH = select(Token).where(col(Token.token_hash) == bindparam("hash"))
 
 
 def ensure_default(db: Db) -> Operator:
@@ -156,7 +158,7 @@ def _default_limit(db: Db) -> int | None:
 def _valid(db: Db, token: str, kind: str) -> Token | None:
     if not token or len(token) > TOKEN_CHARS_MAX:
         return None
-    row = db.exec(select(Token).where(Token.token_hash == token_hash(token))).first()
+    row = db.exec(_BY_HASH, params={"hash": token_hash(token)}).first()
     if row is None or row.kind != kind or row.revoked_at is not None:
         return None
     if row.expires_at is not None and row.expires_at <= now_ms():

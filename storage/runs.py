@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from domain.clock import now_ms
 from domain.errors import NotFound
@@ -12,12 +12,13 @@ from domain.events import RunCancelled, RunCompleted, RunCreated
 from domain.lifecycle import Action, State
 from storage import events, sessions
 from storage.engine import Db
-from storage.rows import change, insert_once, step_counter, table
+from storage.rows import KEY, change, find_row, fresh, insert_once, made, step_counter, table
 from storage.tables import Message, Run, SessionRow
 
 _runs, _messages = table(Run), table(Message)
 ACTIVE = ("pending", "running")
 PREVIEW_CHARS = 100
+_RUN_OF_MESSAGE = select(_messages.c.run_id).where(_messages.c.id == bindparam(KEY))
 
 
 def create(
@@ -25,7 +26,8 @@ def create(
 ) -> None:
     """Store a pending or running run and say so."""
     at = now_ms()
-    values = Run(
+    values = fresh(
+        Run,
         id=run_id,
         session_id=session_id,
         state=state,
@@ -44,16 +46,12 @@ def create(
 
 def find(db: Db, run_id: str) -> Run | None:
     """The run, or None."""
-    row = db.connection().execute(select(_runs).where(_runs.c.id == run_id)).first()
-    return None if row is None else Run(**row._mapping)
+    return find_row(db, Run, run_id)
 
 
 def of_message(db: Db, message_id: str) -> Run | None:
     """The run that a message of the operator began, or None."""
-    message = db.connection().execute(
-        select(_messages.c.run_id).where(_messages.c.id == message_id)
-    )
-    run_id = message.scalar()
+    run_id = db.connection().execute(_RUN_OF_MESSAGE, {KEY: message_id}).scalar()
     return find(db, run_id) if run_id else None
 
 
@@ -75,7 +73,7 @@ def of_session(
         earlier = (_runs.c.created_at == at) & (_runs.c.id < run_id)
         rows = rows.where((_runs.c.created_at < at) | earlier)
     rows = rows.order_by(_runs.c.created_at.desc(), _runs.c.id.desc()).limit(limit)
-    return [Run(**row._mapping) for row in db.connection().execute(rows)]
+    return [made(Run, row) for row in db.connection().execute(rows)]
 
 
 def start(db: Db, run_id: str) -> None:
@@ -111,21 +109,38 @@ def close(
     user_id: str = "",
 ) -> bool:
     """End a run that is still active; False when it had ended before, so that one end wins."""
-    run = get(db, run_id)
+    return _close(
+        db,
+        get(db, run_id),
+        state=state,
+        error=error,
+        finish_reason=finish_reason,
+        user_id=user_id,
+    )
+
+
+def _close(
+    db: Db,
+    run: Run,
+    *,
+    state: str,
+    error: dict[str, Any] | None = None,
+    finish_reason: str | None = None,
+    user_id: str = "",
+) -> bool:
     if run.state not in ACTIVE:
         return False
-    at = now_ms()
+    at, run_id = now_ms(), run.id
     duration = at - (run.started_at or run.created_at)
-    db.connection().execute(
-        update(_runs)
-        .where(_runs.c.id == run_id)
-        .values(
-            state=state,
-            completed_at=at,
-            duration_ms=duration,
-            error=error,
-            finish_reason=finish_reason,
-        )
+    change(
+        db,
+        Run,
+        run_id,
+        state=state,
+        completed_at=at,
+        duration_ms=duration,
+        error=error,
+        finish_reason=finish_reason,
     )
     tokens = {"input": run.tokens_in, "output": run.tokens_out}
     ended = [RunCompleted(run_id=run_id, state=state, duration_ms=duration, tokens=tokens)]
@@ -139,7 +154,7 @@ def close(
 def finish(db: Db, run_id: str, *, trigger: str, **how: Any) -> bool:
     """Close the run and bring its session back to idle, in one step."""
     run = get(db, run_id)
-    won = close(db, run_id, **how)
+    won = _close(db, run, **how)
     session = sessions.lock(db, run.session_id)
     way = {State.RUNNING: Action.FINISH, State.PAUSED: Action.SETTLE}.get(State(session.state))
     if session.active_run == run_id and way is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
 from domain.clock import now_ms
 from domain.errors import NotFound
@@ -12,11 +12,22 @@ from domain.events import RunningCount, SessionCreated, SessionState
 from domain.lifecycle import Action, State, next_state
 from storage import events
 from storage.engine import Db
-from storage.rows import insert_once, table
+from storage.rows import KEY, change, find_row, insert_once, table
 from storage.tables import Operator, Project, SessionRow
 
 _sessions, _projects, _operators = table(SessionRow), table(Project), table(Operator)
 OPERATOR_LIMIT = 16
+
+
+def _running_where(whose: ColumnElement[str]) -> Select[Any]:
+    running = _sessions.c.state == State.RUNNING.value
+    return select(func.count()).where(running, whose == bindparam(KEY))
+
+
+_RUNNING_IN_PROJECT = _running_where(_sessions.c.project_id)
+_RUNNING_FOR_OPERATOR = _running_where(_sessions.c.created_by)
+_PROJECT_LIMIT = select(_projects.c.running_limit).where(_projects.c.id == bindparam(KEY))
+_OPERATOR_LIMIT = select(_operators.c.running_limit).where(_operators.c.id == bindparam(KEY))
 
 
 def create(db: Db, row: SessionRow) -> SessionRow:
@@ -36,8 +47,7 @@ def create(db: Db, row: SessionRow) -> SessionRow:
 
 def find(db: Db, session_id: str) -> SessionRow | None:
     """The session, or None."""
-    row = db.connection().execute(select(_sessions).where(_sessions.c.id == session_id)).first()
-    return None if row is None else SessionRow(**row._mapping)
+    return find_row(db, SessionRow, session_id)
 
 
 def get(db: Db, session_id: str) -> SessionRow:
@@ -50,11 +60,10 @@ def get(db: Db, session_id: str) -> SessionRow:
 
 def lock(db: Db, session_id: str) -> SessionRow:
     """The session, held against other writers until this transaction ends."""
-    held = select(_sessions).where(_sessions.c.id == session_id).with_for_update()
-    row = db.connection().execute(held).first()
+    row = find_row(db, SessionRow, session_id, lock=True)
     if row is None:
         raise NotFound("Session not found.")
-    return SessionRow(**row._mapping)
+    return row
 
 
 def move(
@@ -67,14 +76,15 @@ def move(
     queued_reason: str | None = None,
     **columns: Any,
 ) -> SessionRow:
-    """Move the session along the table, with `columns` changed in the same statement."""
+    """Move the session along the table, with `columns` changed in the same statement.
+
+    The row that it answers is as it was before the move's own events.
+    """
     session = lock(db, session_id)
     before = State(session.state)
     after = next_state(before, action)
     changed = {"state": after.value, "version": session.version + 1, "updated_at": now_ms()}
-    db.connection().execute(
-        update(_sessions).where(_sessions.c.id == session_id).values({**changed, **columns})
-    )
+    change(db, SessionRow, session_id, **{**changed, **columns})
     moved = SessionState(
         session_id=session_id,
         from_state=before.value,
@@ -88,7 +98,9 @@ def move(
         events.append(db, session_id, moved, count, run_id=run_id, row=("session", session_id))
     else:
         events.append(db, session_id, moved, run_id=run_id, row=("session", session_id))
-    return get(db, session_id)
+    for name, value in {**changed, **columns}.items():
+        setattr(session, name, value)
+    return session
 
 
 def running_count(db: Db, project_id: str, operator_id: str) -> RunningCount:
@@ -102,22 +114,16 @@ def running_count(db: Db, project_id: str, operator_id: str) -> RunningCount:
 
 def project_slots(db: Db, project_id: str) -> tuple[int, int]:
     """Running sessions of a project, and its limit."""
-    limit = db.connection().execute(
-        select(_projects.c.running_limit).where(_projects.c.id == project_id)
-    )
-    return _running(db, _sessions.c.project_id == project_id), int(limit.scalar() or 0)
+    running = _number(db, _RUNNING_IN_PROJECT, project_id)
+    return running or 0, _number(db, _PROJECT_LIMIT, project_id) or 0
 
 
 def operator_slots(db: Db, operator_id: str) -> tuple[int, int]:
     """Running sessions of an operator, and the limit."""
-    limit = db.connection().execute(
-        select(_operators.c.running_limit).where(_operators.c.id == operator_id)
-    )
-    return _running(db, _sessions.c.created_by == operator_id), int(
-        limit.scalar() or OPERATOR_LIMIT
-    )
+    running = _number(db, _RUNNING_FOR_OPERATOR, operator_id)
+    return running or 0, _number(db, _OPERATOR_LIMIT, operator_id) or OPERATOR_LIMIT
 
 
-def _running(db: Db, whose: Any) -> int:
-    count = select(func.count()).where(_sessions.c.state == State.RUNNING.value, whose)
-    return int(db.connection().execute(count).scalar_one())
+def _number(db: Db, statement: Select[Any], key: str) -> int | None:
+    found = db.connection().execute(statement, {KEY: key}).scalar()
+    return None if found is None else int(found)

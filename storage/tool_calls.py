@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 
 from domain.clock import now_ms
 from domain.events import CallPut
@@ -12,43 +12,42 @@ from domain.ids import new_id
 from storage import events, frames, messages
 from storage.engine import Db
 from storage.message_views import message_json
-from storage.rows import insert_all_once, step_counter, table
+from storage.rows import KEY, change, find_row, insert_all_once, made, step_counter, table
 from storage.tables import Message, SessionRow, ToolCallRow
 
 _calls = table(ToolCallRow)
 OPEN = ("pending", "running")
+_CLOSE = update(_calls).where(_calls.c.id == bindparam(KEY), _calls.c.state.in_(OPEN))
 
 
 def add(db: Db, calls: list[ToolCallRow]) -> None:
     """Store the calls of one assistant message."""
     if not calls:
         return
-    made = {"created_at": now_ms()}
-    insert_all_once(db, ToolCallRow, [{**call.model_dump(), **made} for call in calls])
+    stamp = {"created_at": now_ms()}
+    insert_all_once(db, ToolCallRow, [{**call.model_dump(), **stamp} for call in calls])
     step_counter(db, SessionRow, calls[0].session_id, "tool_call_count", len(calls))
-    shown = (("tool_call", {**tool_call_json(call), **made}) for call in calls)
+    shown = (("tool_call", {**tool_call_json(call), **stamp}) for call in calls)
     frames.append(db, calls[0].session_id, *shown)
 
 
 def find(db: Db, call_id: str) -> ToolCallRow | None:
     """The tool call, or None."""
-    row = db.connection().execute(select(_calls).where(_calls.c.id == call_id)).first()
-    return None if row is None else ToolCallRow(**row._mapping)
+    return find_row(db, ToolCallRow, call_id)
 
 
 def of_run(db: Db, run_id: str, *, limit: int = 10_000) -> list[ToolCallRow]:
     """The run's calls in the order they were asked for."""
     rows = select(_calls).where(_calls.c.run_id == run_id)
     rows = rows.order_by(_calls.c.created_at, _calls.c.message_id, _calls.c.position).limit(limit)
-    return [ToolCallRow(**row._mapping) for row in db.connection().execute(rows)]
+    return [made(ToolCallRow, row) for row in db.connection().execute(rows)]
 
 
 def open_of_message(db: Db, message_id: str) -> list[ToolCallRow]:
     """The calls of an assistant message that have no result yet."""
     rows = select(_calls).where(_calls.c.message_id == message_id, _calls.c.state.in_(OPEN))
     return [
-        ToolCallRow(**row._mapping)
-        for row in db.connection().execute(rows.order_by(_calls.c.position))
+        made(ToolCallRow, row) for row in db.connection().execute(rows.order_by(_calls.c.position))
     ]
 
 
@@ -57,11 +56,7 @@ def start(db: Db, call_id: str) -> ToolCallRow:
     before = find(db, call_id)
     assert before is not None, "a tool call is stored before it is made"
     if before.state in OPEN:
-        db.connection().execute(
-            update(_calls)
-            .where(_calls.c.id == call_id)
-            .values(state="running", attempt=before.attempt + 1)
-        )
+        change(db, ToolCallRow, call_id, state="running", attempt=before.attempt + 1)
     return before
 
 
@@ -88,11 +83,8 @@ def close(
     status = "failed" if failed else "done"
     result = {"state": status, "output": output, "completed_at": now_ms()}
     message_id = new_id()
-    taken = db.connection().execute(
-        update(_calls)
-        .where(_calls.c.id == call.id, _calls.c.state.in_(OPEN))
-        .values(**result, output_ref=output_ref, result_message_id=message_id)
-    )
+    stored = {**result, "output_ref": output_ref, "result_message_id": message_id}
+    taken = db.connection().execute(_CLOSE, {KEY: call.id, **stored})
     if taken.rowcount == 0:
         return None
     message = messages.append(
@@ -124,7 +116,7 @@ def abandon(db: Db, run_id: str, why: str) -> int:
     closed = 0
     rows = select(_calls).where(_calls.c.run_id == run_id, _calls.c.state.in_(OPEN))
     for row in db.connection().execute(rows.order_by(_calls.c.position)).all():
-        call = ToolCallRow(**row._mapping)
+        call = made(ToolCallRow, row)
         asked = messages.find(db, call.message_id) if call.message_id else None
         output = {"error": why}
         invocation = asked.invocation_id if asked is not None else None

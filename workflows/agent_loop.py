@@ -169,7 +169,10 @@ class AgentLoop:
 
     async def _tool(self, call: PendingCall) -> None:
         step = ToolStep(
-            session_id=self.session_id, run_id=self.progress.run_id, tool_call_id=call.id
+            session_id=self.session_id,
+            run_id=self.progress.run_id,
+            tool_call_id=call.id,
+            tool_name=call.name,
         )
         # The tool watches its own time, which stands still while it is suspended.
         result = await steps.call_tool(step, ToolResult, summary=call.summary)

@@ -14,13 +14,16 @@ RETENTION = "168h"
 SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
 # The default of 20 polls a second on the single shard adds 50 ms to every queued task; the next
 # two push a cancel to the activity instead of waiting for its next heartbeat. A poll that misses
-# its worker's stop holds that stop up until it expires, by default for a minute.
+# its worker's stop holds that stop up until it expires, by default for a minute. One machine needs
+# no four partitions per queue: in one, a task and its poller meet without being forwarded.
 DYNAMIC_CONFIG = (
     "history.transferProcessorMaxPollRPS=200",
     "history.timerProcessorMaxPollRPS=200",
     "frontend.WorkerCommandsEnabled=true",
     "system.enableCancelActivityWorkerCommand=true",
     'matching.longPollExpirationInterval="10s"',
+    "matching.numTaskqueueReadPartitions=1",
+    "matching.numTaskqueueWritePartitions=1",
 )
 
 

@@ -202,6 +202,8 @@ def test_the_embedded_server_is_told_what_was_measured(tmp_path: Path) -> None:
         "history.timerProcessorMaxPollRPS=200",
         "frontend.WorkerCommandsEnabled=true",
         "system.enableCancelActivityWorkerCommand=true",
+        "matching.numTaskqueueReadPartitions=1",
+        "matching.numTaskqueueWritePartitions=1",
         "--search-attribute SessionState=Keyword",
         f"--db-filename {tmp_path / 'temporal.db'}",
     ):
