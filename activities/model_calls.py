@@ -187,7 +187,11 @@ class ModelActivities:
                 )
                 shown = {"message": message_json(message, [])}
                 frames.append(db, step.session_id, ("message", shown))
-                _leave_out(db, step, runs.get(db, step.run_id), message.id)
+                run = runs.get(db, step.run_id)
+                _leave_out(db, step, run, message.id)
+                if step.invocation_id is None and run.state in runs.ACTIVE:
+                    # What a cancelled run said is its response, marked as partial (K-041).
+                    runs.answer(db, step.run_id, message.id)
 
         await self.store.awrite(keep)
 

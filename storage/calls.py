@@ -42,7 +42,9 @@ _RUN_BILL = by_key(_runs).values(
     tokens_in=_runs.c.tokens_in + bindparam("add_in"),
     tokens_out=_runs.c.tokens_out + bindparam("add_out"),
     steps=_runs.c.steps + bindparam("add_steps"),
-    cost_usd=func.coalesce(_runs.c.cost_usd, 0.0) + bindparam("add_cost"),
+)
+_RUN_BILL_WITH_COST = _RUN_BILL.values(
+    cost_usd=func.coalesce(_runs.c.cost_usd, 0.0) + bindparam("add_cost")
 )
 
 
@@ -163,10 +165,12 @@ def _add_to_session(db: Db, session_id: str, bill: Bill, used: dict[str, int]) -
 
 
 def _add_to_run(db: Db, run_id: str, bill: Bill, *, steps: int) -> None:
-    values = {
+    values: dict[str, Any] = {
         "add_in": bill.input_tokens,
         "add_out": bill.output_tokens,
         "add_steps": steps,
-        "add_cost": bill.cost_usd or 0.0,
     }
-    db.connection().execute(_RUN_BILL, {KEY: run_id, **values})
+    statement = _RUN_BILL
+    if bill.cost_usd is not None:  # an unknown price is not a price of nothing
+        statement, values["add_cost"] = _RUN_BILL_WITH_COST, bill.cost_usd
+    db.connection().execute(statement, {KEY: run_id, **values})

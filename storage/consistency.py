@@ -35,9 +35,13 @@ class Report:
     issues: list[IssueFound] = field(default_factory=list)
     issue_count: int = 0
     warnings: list[str] = field(default_factory=list)
+    # The sessions whose rows are told of; None means everybody's.
+    own: frozenset[str] | None = None
 
     def add(self, issue: IssueFound) -> None:
-        """One more issue."""
+        """One more issue, if it is the caller's to know."""
+        if self.own is not None and issue.session_id not in self.own:
+            return
         self.issue_count += 1
         if len(self.issues) < ISSUES_MAX:
             self.issues.append(issue)
@@ -55,11 +59,15 @@ class Report:
         }
 
 
-def check(store: OpenStore, mode: str = "deep") -> Report:
-    """Check everything. It only reads, in short transactions, so work goes on meanwhile."""
+def check(store: OpenStore, mode: str = "deep", *, operator_id: str | None = None) -> Report:
+    """Check everything. It only reads, in short transactions, so work goes on meanwhile.
+
+    With an operator, only what is in that operator's sessions is counted and told (K-002).
+    """
     assert mode in MODES, mode
-    report = Report(mode, warnings=store.warnings())
-    report.counts = store.read(_counts)
+    own = None if operator_id is None else store.read(partial(_own, operator_id))
+    report = Report(mode, warnings=store.warnings(), own=own)
+    report.counts = store.read(partial(_counts, operator_id))
     for link in LINKS:
         for issue in store.read(partial(_dangling, link)):
             report.add(issue)
@@ -107,18 +115,25 @@ def _broken_link(session_id: str, db: Db) -> int | None:
     return events.broken_link(db, session_id)
 
 
-def _counts(db: Db) -> dict[str, int]:
-    places = {
-        "sessions": _sessions,
-        "messages": _messages,
-        "events": _events,
-        "heads": _heads,
-        "blobs": _blobs,
-    }
-    return {
-        name: db.connection().execute(select(func.count()).select_from(place)).scalar_one()
-        for name, place in places.items()
-    }
+def _own(operator_id: str, db: Db) -> frozenset[str]:
+    rows = select(_sessions.c.id).where(_sessions.c.created_by == operator_id)
+    return frozenset(db.connection().execute(rows).scalars())
+
+
+def _counts(operator_id: str | None, db: Db) -> dict[str, int]:
+    """How many rows of each kind; blobs are nobody's, so one operator is not told of them."""
+    places = {"messages": _messages, "events": _events, "heads": _heads}
+    counts = {"sessions": select(func.count()).select_from(_sessions)}
+    counts |= {name: select(func.count()).select_from(place) for name, place in places.items()}
+    if operator_id is None:
+        counts["blobs"] = select(func.count()).select_from(_blobs)
+    else:
+        mine = _sessions.c.created_by == operator_id
+        counts["sessions"] = counts["sessions"].where(mine)
+        for name, place in places.items():
+            joined = place.join(_sessions, _sessions.c.id == place.c.session_id)
+            counts[name] = select(func.count()).select_from(joined).where(mine)
+    return {name: db.connection().execute(count).scalar_one() for name, count in counts.items()}
 
 
 def _dangling(link: Link, db: Db) -> list[IssueFound]:

@@ -87,6 +87,19 @@ def test_a_sound_store_has_no_issue(either_store: OpenStore) -> None:
     assert report["counts"]["sessions"] == 2
 
 
+@pytest.mark.req("F-037", "K-002")
+def test_an_operator_is_told_of_its_own_rows_only(desk: Desk) -> None:
+    source, _ = filled(desk)
+    desk.store.write(lambda db: change(db, SessionRow, source, current_head="gone"))
+    mine = consistency.check(desk.opened, "deep", operator_id=desk.operator_id).view()
+    assert "current-head-missing" in {issue["type"] for issue in mine["issues"]}
+    assert mine["counts"]["sessions"] == 2
+    assert mine["counts"]["messages"] > 0
+    stranger = consistency.check(desk.opened, "deep", operator_id="somebody").view()
+    assert (stranger["status"], stranger["issue_count"], stranger["issues"]) == ("ok", 0, [])
+    assert stranger["counts"] == {"sessions": 0, "messages": 0, "events": 0, "heads": 0}
+
+
 @pytest.mark.req("F-038", "F-040")
 def test_every_dangling_reference_has_its_name(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(desk)
