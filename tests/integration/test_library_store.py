@@ -9,11 +9,15 @@ import pytest
 from sqlalchemy import inspect, text
 
 from domain.ids import new_id
-from storage import engine, messages, session_views, sessions
+from storage import blobs, engine, messages, session_views, sessions
 from storage.engine import Db
 from storage.message_views import message_json, turn_json
 from storage.opening import OpenStore, open_store
+from storage.rows import insert_once
+from storage.search.indexer import progress
 from storage.sqlite_driver import dbapi_module
+from storage.tables import Call
+from storage.usage import usage
 from tests.support.library import Shelf
 
 
@@ -50,6 +54,91 @@ def test_a_writer_waits_a_second_retries_with_jitter_and_checkpoints_now_and_the
     assert (engine.RETRY_MIN_S, engine.RETRY_MAX_S) == (0.020, 0.150)
     assert engine.CHECKPOINT_EVERY_N_WRITES == 50
     assert engine.WRITE_BUDGET_S >= 15 * 1.15
+
+
+@pytest.mark.req("H-021")
+def test_every_fiftieth_write_empties_the_log_beside_the_file(
+    sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(sqlite_store)
+    session = shelf.session()
+    emptied: list[int] = []
+    really = sqlite_store._passive_checkpoint
+
+    def note() -> None:
+        really()
+        emptied.append(1)
+
+    monkeypatch.setattr(sqlite_store, "_passive_checkpoint", note)
+    main = sqlite_store.home / "holdfast.sqlite"
+    before = main.stat().st_mtime_ns
+    for number in range(2 * engine.CHECKPOINT_EVERY_N_WRITES):
+        shelf.say(session, f"line {number}")
+    assert len(emptied) == 2
+    assert main.stat().st_mtime_ns > before
+
+
+@pytest.mark.req("H-007")
+def test_what_lists_and_lineage_ask_for_is_indexed(sqlite_store: OpenStore) -> None:
+    with sqlite_store.reader.connect() as connection:
+        indexes = inspect(connection).get_indexes("sessions")
+    columns = {tuple(index["column_names"]): index["unique"] for index in indexes}
+    assert columns[("created_by", "title")]
+    assert ("parent_session_id",) in columns
+    assert ("created_by", "archived", "last_active") in columns
+
+
+@pytest.mark.req("F-041", "H-011", "H-013")
+def test_appending_writes_nothing_into_the_index(sqlite_store: OpenStore) -> None:
+    shelf = Shelf(sqlite_store)
+    session = shelf.session()
+    shelf.say(session, "first")
+    assert len(shelf.found("first")) == 1
+    before = _index(sqlite_store)
+    said = shelf.say(session, "second")
+    assert _index(sqlite_store) == before
+    assert progress(sqlite_store).behind == 1
+    assert shelf.found("second") == {said.id}
+    assert _index(sqlite_store) != before
+
+
+@pytest.mark.req("F-041")
+def test_a_blob_belongs_to_the_store_and_says_where_it_lies(sqlite_store: OpenStore) -> None:
+    small = sqlite_store.blobs.put(b"x")
+    sqlite_store.write(lambda db: blobs.commit(db, small))
+    found = sqlite_store.read(lambda db: blobs.row(db, small.id))
+    assert found is not None
+    # No path of a session, no size below which it would be kept elsewhere.
+    assert (found.store, found.id) == ("file", f"sha256:{found.sha256}")
+    assert found.key == f"sha256/{found.sha256[:2]}/{found.sha256[2:4]}/{found.sha256}"
+    assert sqlite_store.blobs.path_of(small.id) == sqlite_store.blobs.root / found.key
+
+
+@pytest.mark.req("H-037", "H-038")
+def test_usage_adds_up_by_model_and_names_the_ten_who_took_most(shelf: Shelf) -> None:
+    ids = [shelf.session(input_tokens=number, output_tokens=number) for number in range(1, 13)]
+
+    def call(db: Db) -> None:
+        for number, (model, status) in enumerate((("m", "actual"), ("m", "estimated"), ("n", ""))):
+            row = Call(
+                id=new_id(), session_id=ids[number], model=model, provider="p", status="done",
+                input_tokens=10, output_tokens=5, cost_usd=0.25 if status else None,
+                cost_status=status or None, created_at=1,
+            )  # fmt: skip
+            insert_once(db, Call, row.model_dump())
+
+    shelf.store.write(call)
+    report = shelf.store.read(lambda db: usage(db, shelf.operator_id))
+    assert [row["session_id"] for row in report["top_sessions"]] == ids[:1:-1]
+    by_model = {row["model"]: row for row in report["by_model"]}
+    m, n = by_model["m"], by_model["n"]
+    assert (m["calls"], m["sessions"], m["total_tokens"]) == (2, 2, 30)
+    assert (m["actual_cost_usd"], m["estimated_cost_usd"], m["cost_status"]) == (
+        0.25,
+        0.25,
+        "mixed",
+    )
+    assert (n["actual_cost_usd"], n["cost_status"], n["calls_without_cost"]) == (None, "unknown", 1)
 
 
 @pytest.mark.req("H-019", "H-020", "H-022")
@@ -125,3 +214,10 @@ def test_a_list_shows_how_a_session_began_and_when_it_was_last_used(shelf: Shelf
     assert rows[talked]["last_active"] == last.created_at
     assert rows[quiet]["last_active"] == rows[quiet]["created_at"]
     assert rows[quiet]["preview"] == ""
+
+
+def _index(store: OpenStore) -> list[tuple[object, ...]]:
+    """Every block of the index."""
+    with store.reader.connect() as connection:
+        rows = connection.execute(text("SELECT id, block FROM search_words_data ORDER BY id"))
+        return [tuple(row) for row in rows]

@@ -95,7 +95,7 @@ def team(sqlite_store: OpenStore, tmp_path: Path) -> Team:
     return Team(sqlite_store, tmp_path / "p")
 
 
-@pytest.mark.req("K-104", "F-036")
+@pytest.mark.req("K-104", "F-036", "H-046")
 async def test_a_subagent_begins_with_its_prompt_and_answers_its_call(
     either_store: OpenStore, tmp_path: Path
 ) -> None:
