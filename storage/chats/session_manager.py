@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from domain.errors import ValidationFailed
@@ -18,20 +19,23 @@ class SessionManager:
     def __init__(self, store: SessionStore) -> None:
         self.store = store
         self._cache: dict[tuple[str, str], ChatSession] = {}
+        # Two first messages at once must not begin two sessions.
+        self._making = asyncio.Lock()
 
     async def get_or_create(
         self, user_id: str, chat_id: str, working_directory: str
     ) -> ChatSession:
         """From memory, else from the store, else new: stored at once, then cached."""
-        cached = self._cache.get((user_id, chat_id))
-        if cached is not None:
-            return cached
-        session = await self.store.load(user_id, chat_id)
-        if session is None:
-            session = ChatSession(new_id(), user_id, chat_id, working_directory)
-            await self.store.save(session)
-        self._keep(session)
-        return session
+        async with self._making:
+            cached = self._cache.get((user_id, chat_id))
+            if cached is not None:
+                return cached
+            session = await self.store.load(user_id, chat_id)
+            if session is None:
+                session = ChatSession(new_id(), user_id, chat_id, working_directory)
+                await self.store.save(session)
+            self._keep(session)
+            return session
 
     def get(self, user_id: str, chat_id: str) -> ChatSession | None:
         """From memory only (T-005)."""

@@ -35,7 +35,8 @@ class MemorySessionStore:
     """For tests and trials: nothing survives, and a deleted session is gone (T-011)."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, ChatSession] = {}
+        # A pair, not one joined string: "a:b" in "c" is not "a" in "b:c".
+        self._sessions: dict[tuple[str, str], ChatSession] = {}
 
     async def setup(self) -> None:
         """Nothing to do."""
@@ -45,17 +46,13 @@ class MemorySessionStore:
 
     async def save(self, session: ChatSession) -> None:
         """Keep it."""
-        self._sessions[_key(session.user_id, session.chat_id)] = session
+        self._sessions[session.key] = session
 
     async def load(self, user_id: str, chat_id: str) -> ChatSession | None:
         """The active session, or None."""
-        found = self._sessions.get(_key(user_id, chat_id))
+        found = self._sessions.get((user_id, chat_id))
         return found if found is not None and found.is_active else None
 
     async def delete(self, user_id: str, chat_id: str) -> None:
         """Forget it."""
-        self._sessions.pop(_key(user_id, chat_id), None)
-
-
-def _key(user_id: str, chat_id: str) -> str:
-    return f"{user_id}:{chat_id}"
+        self._sessions.pop((user_id, chat_id), None)

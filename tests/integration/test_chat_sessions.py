@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -73,6 +74,21 @@ async def test_the_lookup_goes_through_memory_the_store_and_then_makes_one(
     assert (again.session_id, again.working_directory) == (made.session_id, "/folder")
     other = await restarted.get_or_create("bob", "c1", "/folder")
     assert other.session_id != made.session_id
+
+
+@pytest.mark.req("T-003", "T-004")
+async def test_two_first_messages_at_once_begin_one_session(chats: SessionStore) -> None:
+    manager = SessionManager(chats)
+    made = await asyncio.gather(*(manager.get_or_create("ann", "c1", "/folder") for _ in range(5)))
+    assert {session.session_id for session in made} == {made[0].session_id}
+
+
+@pytest.mark.req("T-001", "T-011")
+async def test_names_are_never_mistaken_for_each_other(chats: SessionStore) -> None:
+    await chats.save(ChatSession("s1", "a:b", "c", "/folder"))
+    assert await chats.load("a", "b:c") is None
+    await chats.delete("a", "b:c")
+    assert await chats.load("a:b", "c") is not None
 
 
 @pytest.mark.req("T-006", "T-007", "T-010")
