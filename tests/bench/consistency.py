@@ -5,8 +5,16 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from storage import consistency
+from sqlalchemy import insert, update
+
+from domain.clock import now_ms
+from domain.events import MessageAdded
+from domain.ids import new_id
+from storage import consistency, events
+from storage.engine import Db
 from storage.opening import OpenStore, open_store
+from storage.rows import table
+from storage.tables import Message, SessionRow
 from tests.bench.rounds import TINY, middle, noise, timed_ms
 from tests.bench.row import Row
 from tests.support.desk import Desk
@@ -33,7 +41,8 @@ def _fill(store: OpenStore) -> None:
     for number in range(SESSIONS):
         session_id = desk.session()
         # A run is two messages.
-        desk.fill(session_id, MESSAGES // SESSIONS - 2 * RUNS)
+        said = MESSAGES // SESSIONS - 2 * RUNS
+        store.write(lambda db, key=session_id, said=said: _say(db, key, said))  # type: ignore[misc]
         for _ in range(RUNS - 1):
             desk.run(session_id)
         run_id = desk.begin(session_id)
@@ -43,6 +52,23 @@ def _fill(store: OpenStore) -> None:
         if number % 10 == 0:
             desk.compact(session_id, [desk.seen(session_id)[0][0]])
             desk.fork(session_id)
+
+
+def _say(db: Db, session_id: str, count: int) -> None:
+    """Messages as `messages.append` leaves them behind, many at once."""
+    rows = [
+        Message(
+            id=new_id(), session_id=session_id, seq=seq, role="operator", content=f"message {seq}",
+            created_at=now_ms(),
+        ).model_dump(exclude={"number"})
+        for seq in range(1, count + 1)
+    ]  # fmt: skip
+    db.connection().execute(insert(table(Message)), rows)
+    sessions = table(SessionRow)
+    counted = {"message_seq": count, "message_count": count}
+    db.connection().execute(update(sessions).where(sessions.c.id == session_id).values(counted))
+    added = [MessageAdded(message_id=row["id"], role="operator", agent_path="") for row in rows]
+    events.append(db, session_id, *added)
 
 
 def _row(store: OpenStore, mode: str, goal: str) -> Row:
