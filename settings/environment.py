@@ -107,11 +107,6 @@ class Settings(BaseSettings):
         )
 
     @property
-    def uses_sqlite(self) -> bool:
-        """Whether the database is a SQLite file."""
-        return self.database_url.startswith("sqlite")
-
-    @property
     def blobs_dir(self) -> Path:
         """Content-addressed blobs."""
         return self.home / "blobs"
@@ -130,11 +125,6 @@ class Settings(BaseSettings):
     def token_file(self) -> Path:
         """The bearer token of the default operator."""
         return self.home / "token"
-
-    @property
-    def config_file(self) -> Path:
-        """The operator's configuration."""
-        return self.home / "config.toml"
 
     @property
     def temporal_file(self) -> Path:

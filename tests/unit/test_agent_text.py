@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.conversation import Turn, repair
 from agent.text import Joiner, clean, clean_json
-from agent.tools.outcome import OUTPUT_BYTES_MAX, ToolOutcome, cut_for_model
+from agent.tools.outcome import ToolOutcome
 
 ODD = st.text(st.sampled_from(["a", "ü", "\ud83d", "\ude00", "😀"]), max_size=12)
 
@@ -41,19 +40,6 @@ def test_strings_inside_arguments_are_cleaned() -> None:
 
 def test_a_repaired_conversation_is_clean() -> None:
     assert repair([Turn("user", "x\ud83d")]) == [Turn("user", "x\ufffd")]
-
-
-@pytest.mark.parametrize("text", ["x" * 100_000, "😀" * 20_000, "line\n" * 50_000])
-def test_a_long_output_is_cut_below_the_limit_and_says_so(text: str) -> None:
-    shown, cut = cut_for_model(text)
-    assert cut
-    assert len(shown.encode()) <= OUTPUT_BYTES_MAX
-    assert "bytes cut; the whole output is kept" in shown
-    assert shown.endswith(text[-100:])
-
-
-def test_a_short_output_is_left_alone() -> None:
-    assert cut_for_model("fine") == ("fine", False)
 
 
 def test_an_outcome_reads_as_text_or_as_json() -> None:
