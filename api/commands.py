@@ -155,12 +155,13 @@ KNOWN_CODES = _codes(Refusal)
 async def _connect(settings: Settings) -> Client:
     # temporalio takes most of a second to import; the API serves before it needs it.
     from temporalio.client import Client  # noqa: PLC0415
-    from temporalio.contrib.pydantic import pydantic_data_converter  # noqa: PLC0415
+
+    from workflows.payloads import data_converter  # noqa: PLC0415
 
     return await Client.connect(
         settings.temporal_address,
         namespace=settings.temporal_namespace,
-        data_converter=pydantic_data_converter,
+        data_converter=data_converter,
         lazy=True,
     )
 

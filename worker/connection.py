@@ -12,12 +12,12 @@ from temporalio.api.operatorservice.v1 import (
     ListSearchAttributesRequest,
 )
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError
 
 from domain.wire import SEARCH_ATTRIBUTES
 from settings.environment import Settings
+from workflows.payloads import data_converter
 
 log = structlog.get_logger()
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0
@@ -37,7 +37,7 @@ async def connect(settings: Settings, stopped: asyncio.Event) -> Client | None:
             return await Client.connect(
                 settings.temporal_address or "127.0.0.1:7233",
                 namespace=settings.temporal_namespace,
-                data_converter=pydantic_data_converter,
+                data_converter=data_converter,
                 runtime=runtime,
             )
         except (RPCError, RuntimeError) as error:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 
 from temporalio.common import SearchAttributeKey
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from cli.supervisor.temporal import DYNAMIC_CONFIG, binary
 from domain.wire import SEARCH_ATTRIBUTES
+from workflows.payloads import data_converter
 
 
 class TemporalServer:
@@ -32,7 +32,7 @@ class TemporalServer:
         self._environment = self._loop.run_until_complete(
             WorkflowEnvironment.start_local(
                 dev_server_existing_path=binary(),
-                data_converter=pydantic_data_converter,
+                data_converter=data_converter,
                 search_attributes=[
                     SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES
                 ],
