@@ -53,6 +53,7 @@ class Wanted:
 
 def open_chat(db: Db, home: Path, place: Place, wanted: Wanted) -> tuple[Chat, SessionRow]:
     """The chat and its session. A session that is over is followed by a new one."""
+    rows.lock(db, *place.key)
     chat = rows.load(db, *place.key)
     session = None if chat is None else sessions.find(db, chat.session_id)
     if chat is None or session is None or session.purged or State(session.state) in OVER:

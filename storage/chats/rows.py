@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +40,14 @@ def load(db: Db, operator_id: str, connector: str, user_id: str, chat_id: str) -
     )
     found = db.connection().execute(row).first()
     return None if found is None else Chat(**found._mapping)
+
+
+def lock(db: Db, *place: str) -> None:
+    """Nobody else makes this chat while the transaction lasts; SQLite has one writer anyway."""
+    if db.get_bind().dialect.name == "postgresql":
+        digest = hashlib.sha256(json.dumps(["chat", *place]).encode()).digest()
+        key = int.from_bytes(digest[:8], "big", signed=True)
+        db.connection().execute(select(func.pg_advisory_xact_lock(key)))
 
 
 def known(db: Db, operator_id: str, connector: str, user_id: str, chat_id: str) -> bool:

@@ -8,11 +8,15 @@ from datetime import timedelta
 import pytest
 
 from domain.errors import ValidationFailed
+from storage.chats import conversations
 from storage.chats.chat_session import ChatSession, now
+from storage.chats.conversations import Place, Wanted
 from storage.chats.database_store import DatabaseSessionStore, build_store
 from storage.chats.session_manager import SessionManager
 from storage.chats.session_store import MemorySessionStore, SessionStore
+from storage.engine import Db
 from storage.opening import OpenStore
+from tests.support.library import Shelf
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -81,6 +85,18 @@ async def test_two_first_messages_at_once_begin_one_session(chats: SessionStore)
     manager = SessionManager(chats)
     made = await asyncio.gather(*(manager.get_or_create("ann", "c1", "/folder") for _ in range(5)))
     assert {session.session_id for session in made} == {made[0].session_id}
+
+
+@pytest.mark.req("T-003", "T-013")
+async def test_two_processes_that_find_no_chat_make_one(either_store: OpenStore) -> None:
+    shelf = Shelf(either_store)
+    place = Place(shelf.operator_id, "ann", "c1")
+
+    def make(db: Db) -> str:
+        return conversations.open_chat(db, either_store.home, place, Wanted())[1].id
+
+    made = await asyncio.gather(*(either_store.awrite(make) for _ in range(4)))
+    assert len(set(made)) == 1
 
 
 @pytest.mark.req("T-001", "T-011")

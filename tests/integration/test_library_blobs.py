@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from storage import checkpoints, prompt_edits, removal, sessions
+from domain.ids import new_id
+from domain.transcript import Transcript
+from storage import archive, checkpoints, consistency, prompt_edits, ptys, removal, sessions
+from storage import blobs as blob_rows
 from storage.export_document import document
 from storage.import_document import import_document
 from storage.opening import OpenStore, open_store
 from storage.orphans import collect
 from storage.rows import change
-from storage.tables_history import Checkpoint
+from storage.tables_history import Checkpoint, Pty
 from tests.support.api_server import ApiServer
 from tests.support.desk import Desk
 
@@ -49,6 +52,73 @@ def move(desk: Desk, session_id: str, elsewhere: Path) -> OpenStore:
     other = open_store(None, elsewhere, synchronous="OFF")
     import_document(other, "somebody", exported)
     return other
+
+
+def everything(desk: Desk) -> str:
+    """A session in whose history everything happened at least once, at rest again."""
+    session = desk.session(title="Everything", source="cli")
+    desk.run(session, "one")
+    run = desk.begin(session, "two")
+    desk.call(session, run, command="ls")
+    desk.subagent(session, run)
+    point = desk.pause(session)
+    blobs = desk.opened.blobs
+    desk.store.write(lambda db: prompt_edits.edit(db, blobs, point, "primary", EDITED))
+    desk.resume(session)
+    desk.finish(run, "answered")
+    early = desk.say(session, "to be summed up")
+    desk.compact(session, [early.id])
+    later = desk.begin(session, "three")
+    second = desk.pause(session)
+    desk.roll_back(session, second.id)
+    assert later
+    pty = Pty(id=new_id(), session_id=session)
+    timed = blobs.put(b'{"at_ms": 1, "seq": 1, "data": "bHM="}', "application/x-ndjson")
+    desk.store.write(lambda db: ptys.opened(db, pty))
+    shown = Transcript(reason="exited", exit_code=0, text="ls", line_count=1)
+    desk.store.write(lambda db: ptys.closed(db, pty.id, shown, blob_id=blob_rows.commit(db, timed)))
+    desk.run(session, "four")
+    return session
+
+
+def exported(desk: Desk, session_id: str) -> dict[str, Any]:
+    """The export, as it comes back from a file, without the time it was made."""
+    whole = desk.store.read(
+        lambda db: document(db, desk.opened.blobs, sessions.get(db, session_id))
+    )
+    loaded: dict[str, Any] = json.loads(json.dumps(whole))
+    del loaded["exported_at"]
+    # The database numbers these itself, and never gives a number twice.
+    for name in ("messages", "supersessions"):
+        for row in loaded["archive"][name]:
+            del row["number"]
+    return loaded
+
+
+@pytest.mark.req("H-039", "H-042", "F-023")
+def test_a_purged_session_comes_back_from_its_export_bit_for_bit(
+    either_store: OpenStore,
+) -> None:
+    desk = Desk(either_store)
+    session = everything(desk)
+    before, seen = exported(desk, session), desk.seen(session)
+    filled = {name for name, rows in before["archive"].items() if rows}
+    assert filled >= set(archive.COLLECTIONS) - {"derivations", "calls"}
+    stored = files(either_store)
+    removal.purge(either_store, session)
+    assert files(either_store) == set()
+    answer = import_document(either_store, desk.operator_id, before)
+    assert answer["imported"]
+    after = exported(desk, session)
+    # The project is the one that is here now.
+    for key in before["archive"]:
+        assert after["archive"][key] == before["archive"][key], key
+    assert after == before
+    assert (files(either_store), desk.seen(session)) == (stored, seen)
+    report = consistency.check(either_store, "deep").view()
+    assert (report["status"], report["issues"]) == ("ok", [])
+    desk.run(session, "and it goes on")
+    assert desk.row(session).current_head != before["session"]["current_head"]
 
 
 @pytest.mark.req("H-039", "H-042")
