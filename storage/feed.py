@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -21,6 +22,8 @@ ANY = "*"
 POLL_S = 0.010
 RECONNECT_S = 0.2
 LISTENERS_MAX = 10_000
+# Calls that a busy loop has not come to; beyond these, news come without rows.
+UNDERWAY_MAX = 64
 _NOTHING: Mapping[str, News] = {}
 Ears = list[tuple["Listener", News | None]]
 
@@ -85,6 +88,7 @@ class Feed:
         self._changed = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._underway: deque[None] = deque()
         watch = _watch_sqlite if store.is_sqlite else _watch_postgres
         self._watch: Callable[[Feed], None] = watch
 
@@ -102,7 +106,7 @@ class Feed:
                 self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        _tell([(listener, None)])
+        self._tell([(listener, None)])
 
     def remove(self, listener: Listener) -> None:
         """Ring it no more."""
@@ -133,14 +137,15 @@ class Feed:
 
     def ring(self, keys: Iterable[str], news: Mapping[str, News] = _NOTHING) -> None:
         """Ring the bells of these sessions and of those who listen to any."""
+        if len(self._underway) >= UNDERWAY_MAX:
+            news = {key: News(one.event_seq, one.frame_seq) for key, one in news.items()}
         with self._changed:
-            _tell(
-                [
-                    (listener, news.get(key))
-                    for key in (*keys, ANY)
-                    for listener in self._listeners.get(key, ())
-                ]
-            )
+            ears = [
+                (listener, news.get(key))
+                for key in (*keys, ANY)
+                for listener in self._listeners.get(key, ())
+            ]
+        self._tell(ears)
 
     def pause(self, seconds: float) -> bool:
         """Wait a moment, or for as long as nobody listens; False when it is time to stop."""
@@ -164,18 +169,20 @@ class Feed:
             self.ring(self.keys())
             self.pause(RECONNECT_S)
 
+    def _tell(self, ears: Ears) -> None:
+        """From any thread. One call wakes a loop for all its bells: waking is the dear part."""
+        for loop in {listener.loop for listener, _ in ears}:
+            its = [(listener, news) for listener, news in ears if listener.loop is loop]
+            self._underway.append(None)
+            try:
+                loop.call_soon_threadsafe(self._ring_all, its)
+            except RuntimeError:  # the loop is closed by now
+                self._underway.pop()
 
-def _tell(ears: Ears) -> None:
-    """From any thread. One call wakes a loop for all of its bells: waking is the dear part."""
-    for loop in {listener.loop for listener, _ in ears}:
-        its = [(listener, news) for listener, news in ears if listener.loop is loop]
-        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(_ring_all, its)
-
-
-def _ring_all(ears: Ears) -> None:
-    for listener, news in ears:
-        listener.ring(news)
+    def _ring_all(self, ears: Ears) -> None:
+        self._underway.popleft()
+        for listener, news in ears:
+            listener.ring(news)
 
 
 def _driver_errors(store: Store) -> tuple[type[Exception], ...]:

@@ -16,6 +16,7 @@ from api.stream.tail import Gap, Tail
 from domain.events import AttentionRequired
 from domain.ids import new_id
 from storage import events, frames, news, sessions
+from storage import feed as feed_module
 from storage.engine import Db
 from storage.feed import Feed
 from storage.opening import OpenStore
@@ -73,6 +74,7 @@ async def read_until(tail: Tail, after: int, last: int, chance: random.Random) -
     batch=st.integers(1, 12),
     kept=st.integers(1, 20),
     carried=st.integers(0, 12),
+    underway=st.sampled_from((0, 64)),
     seed=st.integers(0, 999),
 )
 async def test_every_reader_sees_every_frame_once(
@@ -85,8 +87,10 @@ async def test_every_reader_sees_every_frame_once(
     batch: int,
     kept: int,
     carried: int,
+    underway: int,
     seed: int,
 ) -> None:
+    monkeypatch.setattr(feed_module, "UNDERWAY_MAX", underway)
     monkeypatch.setattr(news, "CARRIED_ROWS_MAX", carried)
     monkeypatch.setattr(module, "BATCH", batch)
     monkeypatch.setattr(module, "KEPT_FRAMES_MAX", kept)
