@@ -64,6 +64,10 @@ class CheckpointActivities:
         prompts = await self.store.aread(lambda db: prompts_of_agents(db, step.session_id))
 
         def pause(db: Db) -> Paused:
+            before = checkpoints.resumed_for(db, step.run_id, step.tool_call_id)
+            if before is not None and checkpoints.find(db, step.checkpoint_id) is None:
+                state = sessions.get(db, step.session_id).state
+                return Paused(checkpoint_id=before.id, state=state)
             made = checkpoints.create(
                 db,
                 self.store.blobs,

@@ -84,6 +84,24 @@ def find(db: Db, checkpoint_id: str) -> Checkpoint | None:
     return None if found is None else Checkpoint(**found._mapping)
 
 
+def resumed_for(db: Db, run_id: str | None, tool_call_id: str | None) -> Checkpoint | None:
+    """The checkpoint that this call of the tool asked for, if the operator has gone on from it.
+
+    Calls are seen through in order, so the first one that was pending is the one that asked.
+    """
+    rows = select(_checkpoints).where(
+        _checkpoints.c.run_id == run_id,
+        _checkpoints.c.created_by == "model",
+        _checkpoints.c.resumed_at.is_not(None),
+    )
+    for row in db.connection().execute(rows.order_by(_checkpoints.c.id.desc()).limit(ACTIVE_MAX)):
+        pending = row.snapshot.get("pending_tool_calls", [])
+        asked = next((one["id"] for one in pending if one["tool_name"] == "checkpoint"), None)
+        if asked is not None and asked == tool_call_id:
+            return Checkpoint(**row._mapping)
+    return None
+
+
 def get(db: Db, session_id: str, checkpoint_id: str) -> Checkpoint:
     """The session's checkpoint, or NotFound; one of another session is not found."""
     found = find(db, checkpoint_id)

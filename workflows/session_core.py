@@ -311,6 +311,8 @@ class SessionCore(Host):
             if self.state is not State.PAUSED:
                 raise
         else:
+            if paused.state != State.PAUSED:
+                return  # a workflow that was lost paused for this call, and it was resumed since
             self.carried.checkpoint_id = paused.checkpoint_id
             self.enter(State.PAUSED)
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)

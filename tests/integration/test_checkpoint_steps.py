@@ -104,6 +104,28 @@ async def test_a_pause_keeps_the_models_reason_and_every_agents_prompt(bench: Be
     await bench.pause(run_id)
 
 
+async def test_a_call_whose_pause_was_resumed_does_not_pause_again(bench: Bench) -> None:
+    run_id = bench.desk.begin(bench.session_id)
+    calls = [
+        bench.desk.call(bench.session_id, run_id, "checkpoint", reason=reason)
+        for reason in ("first", "second")
+    ]
+    made = await bench.pause(run_id, created_by="model", tool_call_id=calls[0])
+    bench.desk.resume(bench.session_id)
+    # Temporal's file was lost: a new workflow finds the call without its result.
+    again = PauseStep(
+        session_id=bench.session_id,
+        checkpoint_id=new_id(),
+        run_id=run_id,
+        created_by="model",
+        tool_call_id=calls[0],
+    )
+    passed = await bench.do(bench.steps.pause_session, again)
+    assert (passed.checkpoint_id, passed.state) == (made, "running")
+    other = await bench.pause(run_id, created_by="model", tool_call_id=calls[1])
+    assert bench.checkpoint(other).reason == "second"
+
+
 @pytest.mark.req("K-064")
 async def test_a_repeated_resume_answers_alike_and_a_late_one_is_refused(bench: Bench) -> None:
     run_id = bench.desk.begin(bench.session_id)
