@@ -21,6 +21,8 @@ from domain.errors import Refusal
 from domain.events import Event, PtyOutputThrottled, PtyReattached
 from domain.transcript import LOST
 from storage import events, ptys
+from storage.rows import change
+from storage.tables_history import Pty
 from terminal.client import Attachment, Closed, Output, Snapshot, TerminalClient, Throttled
 from terminal.errors import HostLost, TerminalError, UnknownProcess
 
@@ -76,6 +78,9 @@ class PtyBridge:
         elif frame.type == "resize":
             cols, rows = read_size(frame.payload)
             await self._act((await self._writable(pty_id)).resize(cols=cols, rows=rows))
+            await self._connection.services.store.awrite(
+                lambda db: change(db, Pty, pty_id, cols=cols, rows=rows)
+            )
         else:
             raise BadFrame(f"unknown pty frame {frame.type[:40]!r}", "unknown_type")
 

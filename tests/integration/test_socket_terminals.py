@@ -96,7 +96,9 @@ def test_a_terminal_opened_while_attached_can_be_typed_into(
         say(socket, "pty", "stdin", pty_id=pty_id, data=data)
         assert "error" not in [frame["type"] for frame in hear_text(socket, b"hello terminal")]
         socket.send(json.dumps({"type": "resize", "pty_id": pty_id, "cols": 100, "rows": 30}))
-        caller.http.delete(f"/sessions/{session_id}/ptys/{pty_id}")
+        path = f"/sessions/{session_id}/ptys/{pty_id}"
+        wait_for(lambda: caller.http.get(path).json()["cols"] == 100, "the size to be noted")
+        caller.http.delete(path)
         closed = hear_until(socket, "closed")[-1]
         assert closed["payload"]["pty_id"] == pty_id
 
