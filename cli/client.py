@@ -75,6 +75,18 @@ class Holdfast:
         """POST with a JSON body."""
         return self.request("POST", path, body=body, params=params)
 
+    def lines(self, path: str, **params: Any) -> Iterator[str]:
+        """A long answer line by line, as it comes."""
+        chosen = {key: value for key, value in params.items() if value is not None}
+        try:
+            with self.http.stream("GET", f"/api/v1{path}", params=chosen or None) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise _refusal(answer)
+                yield from _lines(answer.iter_bytes())
+        except httpx2.TransportError as error:
+            raise Unreachable(f"no answer from {self.url}: {error}") from error
+
     def items(self, path: str, *, items_max: int = 10_000, **params: Any) -> list[Json]:
         """Every item of a list, page after page, up to `items_max`."""
         found: list[Json] = []
@@ -203,6 +215,19 @@ def ends_run(frame: Frame, run_id: str) -> bool:
     if frame.type == "session.state":
         return frame.payload.get("to_state") in {"paused", "ended", "failed"}
     return frame.type == "closing" and frame.payload.get("code") != "resume_failed"
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    """Lines end with a newline and nothing else: U+2028 in a text is no end of a line."""
+    parts: list[bytes] = []
+    for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for start in others:
+            yield b"".join(parts).decode()
+            parts = [start]
+    if rest := b"".join(parts):
+        yield rest.decode()
 
 
 def _refusal(answer: httpx2.Response) -> Refused:

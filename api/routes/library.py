@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from api.dependencies import (
     NAME_CHARS_MAX,
@@ -37,7 +37,11 @@ class LineageShown(Shown):
 class AliasBody(RequestBody):
     """The session that the name shall mean: an id, an id prefix, another alias or a title."""
 
-    session_id: Text = Field(min_length=1, max_length=NAME_CHARS_MAX)
+    session_id: Text = Field(
+        min_length=1,
+        max_length=NAME_CHARS_MAX,
+        validation_alias=AliasChoices("session_id", "session"),
+    )
 
 
 class AliasShown(Shown):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +16,8 @@ from cli.hits import print_hits
 from cli.output import AsJson, ago, dollars, emit, emit_table
 
 IMPORT_BYTES_MAX = 64 * 1024 * 1024
+# The last thing on each line of an export of all.
+_PROGRESS = re.compile(r'"done": (\d+), "total": (\d+)\}\}$')
 
 
 def add_to(app: typer.Typer) -> None:
@@ -62,10 +67,10 @@ def export(
 
     with connect(timeout_s=600.0) as client:
         if session is None:
-            answer = client.get("/export", source=source, redact=redact)
-        else:
-            path = f"/sessions/{client.session(session)['id']}/export"
-            answer = client.get(path, format=format_, redact=redact)
+            _export_all(client.lines("/export", source=source, redact=redact), output)
+            return
+        path = f"/sessions/{client.session(session)['id']}/export"
+        answer = client.get(path, format=format_, redact=redact)
     text = answer if isinstance(answer, str) else json.dumps(answer, indent=2, ensure_ascii=False)
     if output is None:
         typer.echo(text)
@@ -85,14 +90,17 @@ def import_sessions(
     if str(file) != "-" and _is_sqlite(file):
         with connect(timeout_s=600.0) as client:
             answer = client.post("/sessions/import", {"hermes_path": str(file.resolve())})
-        emit(answer, as_json=as_json, text=f"imported {answer['imported']}")
+        here = f", {answer['skipped']} were here already" if answer["skipped"] else ""
+        emit(answer, as_json=as_json, text=f"imported {answer['imported']}{here}")
         return
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    if len(text) > IMPORT_BYTES_MAX:
-        raise typer.BadParameter("larger than 64 MiB; import it in pieces")
+    answers = []
     with connect(timeout_s=600.0) as client:
-        answers = [client.post("/sessions/import", document) for document in _documents(text)]
-    emit(answers, as_json=as_json, text=f"imported {len(answers)}")
+        for document in _documents(file):
+            answers.append(client.post("/sessions/import", document))
+    imported = sum(1 for answer in answers if answer["imported"])
+    known = len(answers) - imported
+    here = f", {known} were here already" if known else ""
+    emit(answers, as_json=as_json, text=f"imported {imported}{here}")
 
 
 def prune(
@@ -166,9 +174,42 @@ def _is_sqlite(file: Path) -> bool:
         return opened.read(16) == b"SQLite format 3\x00"
 
 
-def _documents(text: str) -> list[Any]:
-    """One JSON document, or one on each line."""
-    try:
-        return [json.loads(text)]
-    except ValueError:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+def _export_all(lines: Iterator[str], output: Path | None) -> None:
+    """Line by line, however long it is; how far it is goes to stderr."""
+    with contextlib.ExitStack() as stack:
+        file = (
+            sys.stdout
+            if output is None
+            else stack.enter_context(output.open("w", encoding="utf-8"))
+        )
+        told = 0
+        for line in lines:
+            file.write(f"{line}\n")
+            found = _PROGRESS.search(line[-80:])
+            if found and output is not None:
+                done, total = int(found[1]), int(found[2])
+                if done == total or 100 * done // total >= told + 10:
+                    told = 100 * done // total
+                    typer.echo(f"{done} of {total} sessions", err=True)
+
+
+def _documents(file: Path) -> Iterator[Any]:
+    """One JSON document, or one on each line; a file of lines may be of any length."""
+    with contextlib.ExitStack() as stack:
+        lines = sys.stdin if str(file) == "-" else stack.enter_context(file.open(encoding="utf-8"))
+        first = lines.readline(IMPORT_BYTES_MAX + 1)
+        try:
+            yield json.loads(first)
+        except ValueError:
+            # Not lines: one document, written over many of them.
+            yield json.loads(_limited(first + lines.read(IMPORT_BYTES_MAX)))
+            return
+        while line := lines.readline(IMPORT_BYTES_MAX + 1):
+            if line.strip():
+                yield json.loads(_limited(line))
+
+
+def _limited(text: str) -> str:
+    if len(text) > IMPORT_BYTES_MAX:
+        raise typer.BadParameter("a session of more than 64 MiB cannot be imported")
+    return text

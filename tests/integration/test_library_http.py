@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cli.client import Holdfast
+from cli.errors import Refused
 from domain.clock import now_ms
 from storage import messages, operators
 from storage.rows import change
@@ -88,6 +90,9 @@ def test_sessions_answer_to_every_name(caller: Caller, session: dict[str, Any]) 
     key = session["id"]
     put = caller.http.put("/aliases/daily", json={"session_id": "First"})
     assert put.json() == {"name": "daily", "session_id": key}
+    # F-007 calls the field `session`.
+    assert caller.http.put("/aliases/daily", json={"session": "First"}).json() == put.json()
+    assert caller.http.put("/aliases/daily", json={}).status_code == 400
     assert [item["name"] for item in get(caller, "/aliases")["items"]] == ["daily"]
     for name, way in ((key, "id"), ("daily", "alias"), ("First", "title"), (key[:-2], "prefix")):
         found = get(caller, "/resolve", name=name)
@@ -131,6 +136,20 @@ def test_sessions_leave_and_come_back(
     assert caller.http.post("/sessions/import", content=both).json()["skipped"] == 2
     for wrong in ("{}", "no json", '{"hermes_path": "/x"}\n'):
         assert caller.http.post("/sessions/import", content=wrong).status_code in (400, 403)
+
+
+@pytest.mark.req("H-039")
+def test_the_client_reads_an_export_line_by_line(caller: Caller, session: dict[str, Any]) -> None:
+    for _ in range(2):
+        add(
+            caller, caller.session(session["project_id"])["id"], "operator", "a\u2028b\x85c" * 9_000
+        )
+    with Holdfast(caller.api.url, caller.token) as client:
+        exported = [json.loads(line) for line in client.lines("/export")]
+        with pytest.raises(Refused):
+            list(client.lines("/sessions/absent/export"))
+    assert [one["progress"]["done"] for one in exported] == [1, 2, 3]
+    assert exported[2]["messages"][0]["content"] == "a\u2028b\x85c" * 9_000
 
 
 def test_a_hermes_file_is_imported_only_by_whoever_runs_the_server(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from cli import connection
-from cli.commands import administration, history
+from cli.commands import administration, history, library
 from cli.hits import print_hits
 from cli.output import moment, size
 from cli.stream import Frame
@@ -24,6 +25,8 @@ class Server:
         ]
         self.frames = frames
         self.progress = progress
+        self.exported: list[str] = []
+        self.imported: list[Any] = []
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +47,13 @@ class Server:
                 self.listed.append({"seq": frame.seq, "type": "missed", "at": 0, "data": {}})
             yield frame
 
-    def post(self, path: str) -> dict[str, Any]:
+    def lines(self, path: str, **_: object) -> Iterator[str]:
+        yield from self.exported
+
+    def post(self, path: str, body: Any = None) -> dict[str, Any]:
+        if path == "/sessions/import":
+            self.imported.append(body)
+            return {"imported": body["n"] % 2 == 0}
         return self.get(path)
 
     def get(self, path: str) -> dict[str, Any]:
@@ -59,10 +68,11 @@ def serve(
     events: tuple[int, ...] = (),
     frames: tuple[Frame, ...] = (),
     progress: tuple[int, ...] = (),
-) -> None:
+) -> Server:
     """Let commands talk to a doubled server."""
     server = Server(events=list(events), frames=list(frames), progress=list(progress))
     monkeypatch.setattr(connection, "connect", lambda **_: server)
+    return server
 
 
 def event(seq: int) -> Frame:
@@ -113,6 +123,28 @@ def test_building_the_index_anew_shows_how_far_it_is(
     serve(monkeypatch, progress=(0,))
     administration.reindex(no_wait=True)
     assert capsys.readouterr().out == "building: 200 messages to go\n"
+
+
+@pytest.mark.req("H-039")
+def test_all_sessions_go_to_a_file_and_come_back_line_by_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    server = serve(monkeypatch)
+    server.exported = [
+        json.dumps({"n": number, "progress": {"done": number, "total": 20}})
+        for number in range(1, 21)
+    ]
+    file = tmp_path / "all.ndjson"
+    library.export(session=None, format_="json", source=None, output=file, redact=False)
+    told = capsys.readouterr().err.splitlines()
+    assert (told[0], told[-1], len(told)) == ("2 of 20 sessions", "20 of 20 sessions", 10)
+    library.import_sessions(file, as_json=False)
+    assert [document["n"] for document in server.imported] == list(range(1, 21))
+    assert capsys.readouterr().out == "imported 10, 10 were here already\n"
+    pretty = tmp_path / "one.json"
+    pretty.write_text(json.dumps({"n": 2}, indent=2))
+    library.import_sessions(pretty, as_json=False)
+    assert capsys.readouterr().out == "imported 1\n"
 
 
 @pytest.mark.req("H-033")
