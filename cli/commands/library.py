@@ -118,7 +118,9 @@ def prune(
     with connect(timeout_s=600.0) as client:
         answer = client.post("/sessions/prune", body)
     word = "would go" if dry_run else "removed"
-    emit(answer, as_json=as_json, text=f"{answer['count']} sessions {word}")
+    named = answer["session_ids"] if dry_run else []
+    text = "\n".join([*named, f"{answer['count']} sessions {word}"])
+    emit(answer, as_json=as_json, text=text)
 
 
 def retention(as_json: AsJson = False) -> None:
