@@ -23,7 +23,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Find and keep": ("search", "rename", "archive", "unarchive", "export", "import", "log",
                       "trace"),
     "Projects": ("project", "issue"),
-    "Upkeep": ("usage", "du", "doctor", "reindex", "prune", "purge"),
+    "Upkeep": ("usage", "du", "doctor", "reindex", "retention", "prune", "purge"),
     "Parts of a fleet, one by one": ("worker", "api", "terminal-host"),
 }  # fmt: skip
 SENTENCE_MAX = 200
