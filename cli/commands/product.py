@@ -85,6 +85,7 @@ def status(as_json: AsJson = False) -> None:
         emit_table([], as_json=False, columns=("part", "pid", "state"), rows=rows)
         typer.echo(f"{'ready' if ready else 'not ready'} at {run.api_url}")
         typer.echo(f"Temporal UI: {run.temporal_ui_url or 'of ' + run.temporal_address}")
+        typer.echo(f"Home: {settings.home} (config.toml, logs, database)")
     if not ready:
         raise typer.Exit(EXIT_FAILED)
 

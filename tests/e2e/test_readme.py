@@ -89,6 +89,13 @@ def test_every_shell_command_works_in_its_order(
             assert "Holdfast's scripted demo model" in out
 
 
+def test_status_names_the_home(product: Product, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in product.environment().items():
+        monkeypatch.setenv(name, value)
+    assert "(`holdfast status` names" in README.replace("\n", " ")
+    assert f"Home: {product.home}" in run_here("status")[1]
+
+
 def test_the_program_prints_an_answer(
     product: Product, operator: Account, make_project: Callable[..., dict[str, Any]]
 ) -> None:
