@@ -50,12 +50,20 @@ async def _end(client: Client, session_id: str) -> None:
         # It never began, or it closed by itself.
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-    if session_id.isalnum():
-        query = f"WorkflowId = '{session_id}' OR WorkflowId STARTS_WITH '{session_id}/'"
-        async for run in client.list_workflows(query, limit=RUNS_MAX):
-            runs.add((run.id, run.run_id))
-    for workflow_id, run_id in runs:
+    for workflow_id, run_id in runs | await _older_runs(client, session_id):
         await _delete(client, workflow_id, run_id)
+
+
+async def _older_runs(client: Client, session_id: str) -> set[tuple[str, str]]:
+    """Runs that this one continued, and those of subagents; as far as the service can say."""
+    if not session_id.isalnum():
+        return set()
+    query = f"WorkflowId = '{session_id}' OR WorkflowId STARTS_WITH '{session_id}/'"
+    try:
+        return {(run.id, run.run_id) async for run in client.list_workflows(query, limit=RUNS_MAX)}
+    except RPCError as error:
+        log.info("farewells.not_listed", session_id=session_id, reason=error.message[:200])
+        return set()
 
 
 async def _delete(client: Client, workflow_id: str, run_id: str) -> None:
