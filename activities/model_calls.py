@@ -233,21 +233,7 @@ class ModelActivities:
             meta={"finish_reason": answer.finish_reason} if answer.finish_reason else {},
         )
         frames.append(db, step.session_id, ("message", {"message": message_json(message, [])}))
-        rows = [
-            fresh(
-                ToolCallRow,
-                id=new_id(),
-                run_id=step.run_id,
-                session_id=step.session_id,
-                caller=step.agent_path,
-                provider_call_id=one.id,
-                message_id=message_id,
-                position=position,
-                tool_name=one.name,
-                input=_input(one.arguments, one.invalid_arguments),
-            )
-            for position, one in enumerate(answer.tool_calls)
-        ]
+        rows = _asked_for(step, message_id, answer)
         run = runs.get(db, step.run_id)
         if run.state not in runs.ACTIVE:
             rows = []  # nobody is left to make the calls
@@ -289,6 +275,25 @@ def _call(step: ModelStep, context: Context, attempt: int, message_id: str) -> C
         provider=context.route.provider,
         message_id=message_id,
     )
+
+
+def _asked_for(step: ModelStep, message_id: str, answer: ModelAnswer) -> list[ToolCallRow]:
+    """The tool calls of an answer, in its order."""
+    return [
+        fresh(
+            ToolCallRow,
+            id=new_id(),
+            run_id=step.run_id,
+            session_id=step.session_id,
+            caller=step.agent_path,
+            provider_call_id=one.id,
+            message_id=message_id,
+            position=position,
+            tool_name=one.name,
+            input=_input(one.arguments, one.invalid_arguments),
+        )
+        for position, one in enumerate(answer.tool_calls)
+    ]
 
 
 def _known(db: Db, step: ModelStep) -> ModelResult | None:

@@ -45,7 +45,7 @@ def test_a_price_that_is_not_known_is_not_a_price_of_nothing(sqlite_store: OpenS
         call = Call(id=new_id(), session_id=session, run_id=run_id)
         bill = Bill(input_tokens=1, cost_usd=cost_usd)
         sqlite_store.write(lambda db: calls.begin(db, call))
-        sqlite_store.write(lambda db: calls.finish(db, call.id, bill))
+        sqlite_store.write(lambda db: calls.finish(db, call, bill))
         return sqlite_store.read(lambda db: runs.get(db, run_id)).cost_usd
 
     assert [cost_after(cost) for cost in (None, 0.5, None, 0.25)] == [None, 0.5, 0.5, 0.75]
