@@ -13,12 +13,15 @@ def print_hits(answer: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    # In a file or a pipe a line stays one line.
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    is_terminal = sys.stdout.isatty()
+    # In a file or a pipe a line stays one line, with the words as they were said.
+    console = Console(highlight=False, soft_wrap=not is_terminal)
+    has_colours = console.color_system is not None and not console.no_color
+    marks = (">>>", "<<<") if is_terminal and not has_colours else ("", "")
     for hit in answer["items"]:
         place = [hit["session_id"], hit["role"], ago(hit["timestamp"]), hit.get("title") or ""]
         console.print(Text(clean("  ".join(place).rstrip()), "dim"))
-        console.print(_marked(hit["snippet"], colours=console.color_system is not None))
+        console.print(_marked(hit["snippet"], marks))
     for note in notes(answer):
         console.print(Text(note, "dim"))
 
@@ -36,14 +39,15 @@ def notes(answer: dict[str, Any]) -> list[str]:
     return said
 
 
-def _marked(snippet: str, *, colours: bool) -> Any:
+def _marked(snippet: str, marks: tuple[str, str]) -> Any:
     from rich.text import Text
 
     line = Text("  ")
     for number, piece in enumerate(clean(snippet).replace("\n", " ").split(">>>")):
         match, closed, rest = piece.partition("<<<")
-        is_match = bool(number and closed)
-        words = f">>>{match}<<<" if is_match and not colours else match
-        line.append(words, "bold yellow" if is_match else "")
+        if number and closed:
+            line.append(match.join(marks), "bold yellow")
+        else:
+            line.append(match)
         line.append(rest)
     return line

@@ -147,23 +147,51 @@ def test_all_sessions_go_to_a_file_and_come_back_line_by_line(
     assert capsys.readouterr().out == "imported 1\n"
 
 
+HIT = {
+    "session_id": "01S", "role": "operator", "timestamp": None, "title": "[bold]Mine[/]",
+    "snippet": "a >>>match<<< and\n>> \x1b[31m",
+}  # fmt: skip
+
+
 @pytest.mark.req("H-033")
-def test_hits_stand_out_without_colours_too(capsys: pytest.CaptureFixture[str]) -> None:
-    hit = {
-        "session_id": "01S", "role": "operator", "timestamp": None, "title": "[bold]Mine[/]",
-        "snippet": "a >>>match<<< and\n>> \x1b[31m",
-    }  # fmt: skip
-    answer = {"items": [hit], "next_cursor": "1", "complete": False, "matched": "substrings"}
+def test_hits_come_with_what_one_should_know_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"items": [HIT], "next_cursor": "1", "complete": False, "matched": "substrings"}
     print_hits({**answer, "index": {"behind": 7}})
     assert capsys.readouterr().out.splitlines() == [
         "01S  operator  -  [bold]Mine[/]",
-        "  a >>>match<<< and >> \ufffd[31m",
+        "  a match and >> \ufffd[31m",
         "no such word; found inside words",
         "there is more: --limit",
         "the index is being built: 7 messages were not searched",
     ]
     print_hits({"items": [], "next_cursor": None, "complete": True, "matched": "words"})
     assert capsys.readouterr().out == "nothing found\n"
+
+
+@pytest.mark.req("H-033")
+@pytest.mark.parametrize(
+    ("no_colour", "terminal", "shown"),
+    [
+        ("1", "xterm", ">>>match<<<"),
+        ("", "dumb", ">>>match<<<"),
+        ("", "xterm", "\x1b[1;33mmatch\x1b[0m"),
+    ],
+)
+def test_a_match_stands_out_in_a_terminal_with_and_without_colours(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    no_colour: str,
+    terminal: str,
+    shown: str,
+) -> None:
+    for name in ("FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_hits({"items": [HIT], "next_cursor": None, "complete": True, "matched": "words"})
+    assert shown in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
