@@ -40,9 +40,12 @@ class Measured:
         found: str = answer.json()["id"]
         return found
 
-    def send(self, session_id: str, content: str) -> str:
+    def send(self, session_id: str, content: str, model: str | None = None) -> str:
         """Post a message; its run's id."""
-        answer = self.http.post(f"/sessions/{session_id}/messages", json={"content": content})
+        body = (
+            {"content": content} if model is None else {"content": content, "model_override": model}
+        )
+        answer = self.http.post(f"/sessions/{session_id}/messages", json=body)
         assert answer.status_code == 202, answer.text
         found: str = answer.json()["run"]["id"]
         return found
