@@ -108,6 +108,7 @@ def reject(db: Db, record: Compaction) -> None:
         Compaction,
         record.id,
         state="rejected",
+        superseded_message_ids=[],
         fallback_occurred=True,
         fallback_reason="operator_rejected",
         finished_at=now_ms(),

@@ -132,6 +132,7 @@ async def test_a_rejected_compaction_leaves_everything_and_the_session_idle(
     point = store.read(lambda db: checkpoints.get(db, shop.session_id, record.checkpoint_id or ""))
     assert first.state == again.state == shop.state().state == "idle"
     assert (record.fallback_occurred, record.fallback_reason) == (True, "operator_rejected")
+    assert record.superseded_message_ids == []
     assert point.rolled_back
     assert len(shop.history()) == 25
 
