@@ -51,6 +51,7 @@ from worker.main import make_worker
 from worker.parts import Parts, build
 
 DEADLINE_S = 120.0
+STOP_S = 20.0
 OVER = ("done", "failed", "cancelled")
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class Rig:
         )
         self._parts: Parts | None = None
         self._worker: Worker | None = None
+        self._serving: asyncio.Task[None] | None = None
         self._commands = Commands(self.settings)
         self.operator_id = store.write(lambda db: operators.add(db, f"rig-{new_id().lower()}").id)
         self.project_id = self.project()
@@ -119,13 +121,23 @@ class Rig:
         self._worker = make_worker(
             self.client, self.settings.task_queue, self._parts, grace=timedelta()
         )
-        await self._worker.__aenter__()
+        self._serving = asyncio.create_task(self._worker.run())
 
     async def stop_worker(self) -> None:
-        """Stop serving, cleanly."""
-        if self._worker is not None:
-            worker, self._worker = self._worker, None
-            await worker.shutdown()
+        """Stop serving, cleanly.
+
+        About one stop in ten thousand never ends: temporalio's core waits for a poll that nobody
+        answers. As the supervisor does with a worker that takes too long, it is then given up.
+        """
+        if self._worker is None or self._serving is None:
+            return
+        worker, self._worker = self._worker, None
+        stopping = asyncio.create_task(worker.shutdown())
+        ended, _ = await asyncio.wait({self._serving}, timeout=STOP_S)
+        if not ended:
+            self._serving.cancel()
+            stopping.cancel()
+        await asyncio.gather(self._serving, stopping, return_exceptions=True)
 
     # Things -------------------------------------------------------------------------------------
 
