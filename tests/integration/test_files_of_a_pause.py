@@ -12,6 +12,7 @@ from domain.commands import Answer
 from storage import checkpoints
 from storage.opening import OpenStore
 from storage.tables import Operator, SessionRow
+from storage.tables_history import Checkpoint
 from tests.support.desk import Desk
 
 
@@ -33,19 +34,24 @@ class Sleeps:
             )
 
 
+def _paused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    """A pause point whose files are not saved yet; the clock stands, for a slow machine counts."""
+    session = desk.session()
+    desk.begin(session)
+    point = desk.pause(session)
+    monkeypatch.setattr(routes, "now_ms", lambda: point.created_at)
+    return point
+
+
 @pytest.mark.req("K-066")
 @pytest.mark.parametrize("note", ["", "the folder is too big"])
 async def test_it_is_waited_for_until_the_files_are_saved_or_said_not_to_be(
     sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch, note: str
 ) -> None:
-    desk = Desk(sqlite_store)
-    session = desk.session()
-    desk.begin(session)
-    point = desk.pause(session)
+    point = _paused(Desk(sqlite_store), monkeypatch)
     sleeps = Sleeps(sqlite_store, point.id, at_look=5, note=note)
     monkeypatch.setattr(routes, "asyncio", sleeps)
-    monkeypatch.setattr(routes, "now_ms", lambda: point.created_at)  # a slow machine counts too
-    await routes._files_saved(sqlite_store, session, point.id)
+    await routes._files_saved(sqlite_store, point.session_id, point.id)
     assert sleeps.looks == 5
 
 
@@ -53,14 +59,10 @@ async def test_it_is_waited_for_until_the_files_are_saved_or_said_not_to_be(
 async def test_it_is_not_waited_for_ever(
     sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(sqlite_store)
-    session = desk.session()
-    desk.begin(session)
-    point = desk.pause(session)
+    point = _paused(Desk(sqlite_store), monkeypatch)
     sleeps = Sleeps(sqlite_store, point.id, at_look=-1, note="")
     monkeypatch.setattr(routes, "asyncio", sleeps)
-    monkeypatch.setattr(routes, "now_ms", lambda: point.created_at)
-    await routes._files_saved(sqlite_store, session, point.id)
+    await routes._files_saved(sqlite_store, point.session_id, point.id)
     assert sleeps.looks == routes.FILES_WAIT_MS // routes.FILES_LOOK_MS
 
 
@@ -86,15 +88,12 @@ async def test_a_session_goes_on_only_after_its_files_are_saved(
     sqlite_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(sqlite_store)
-    session = desk.session()
-    desk.begin(session)
-    point = desk.pause(session)
+    point = _paused(desk, monkeypatch)
     monkeypatch.setattr(routes, "asyncio", Sleeps(sqlite_store, point.id, at_look=3, note=""))
-    monkeypatch.setattr(routes, "now_ms", lambda: point.created_at)
     commands: Any = Commands(sqlite_store, point.id)
     operator = Operator(id=desk.operator_id, name="anybody")
     with pytest.raises(Refused):
         await routes.resume_checkpoint(
-            desk.row(session), point.id, operator, commands, sqlite_store, "command"
+            desk.row(point.session_id), point.id, operator, commands, sqlite_store, "command"
         )
     assert commands.tree == "a" * 40

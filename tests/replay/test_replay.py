@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from tests.replay.stories import MARK, STORIES
 from worker.parts import WORKFLOWS
+from workflows.payloads import data_converter
 
 FOLDER = Path(__file__).with_name("histories")
 HISTORIES = sorted(FOLDER.glob("*.json"))
@@ -49,7 +49,7 @@ async def test_a_recorded_history_replays(path: Path) -> None:
     history = WorkflowHistory.from_json(name_of(path), path.read_text(encoding="utf-8"))
     replayer = Replayer(
         workflows=WORKFLOWS,
-        data_converter=pydantic_data_converter,
+        data_converter=data_converter,
         workflow_runner=UnsandboxedWorkflowRunner(),
     )
     await replayer.replay_workflow(history)

@@ -18,13 +18,13 @@ from typing import Any
 import temporalio.activity
 import temporalio.client
 import temporalio.worker
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from settings.environment import Settings
 from settings.fresh_config import FreshConfig
 from storage.opening import open_store
 from worker.main import serve
 from worker.parts import build
+from workflows.payloads import data_converter
 
 
 class Boundaries(temporalio.client.Interceptor, temporalio.worker.Interceptor):
@@ -73,7 +73,7 @@ async def main(settings: Settings, folder: Path) -> None:
     client = await temporalio.client.Client.connect(
         settings.temporal_address,
         namespace=settings.temporal_namespace,
-        data_converter=pydantic_data_converter,
+        data_converter=data_converter,
         interceptors=[Boundaries(folder)],
     )
     await serve(client, settings, store, build(store, settings, config), asyncio.Event())
