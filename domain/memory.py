@@ -1,4 +1,4 @@
-"""An agent's memory: what a project may say of it, and what is asked of and answered by its index."""
+"""An agent's memory: what a project may say of it, what its index is asked and answers."""
 
 from __future__ import annotations
 
