@@ -130,6 +130,25 @@ def page(
     return chosen[:limit]
 
 
+def page_before(
+    db: Db, session_id: str, *, before_seq: int, limit: int, include_superseded: bool = False
+) -> list[tuple[Message, list[dict[str, str]]]]:
+    """Up to `limit` messages before a seq, oldest first: the end of a conversation, page by page."""
+    chain = levels(db, session_id)
+    gone = superseded(db, chain)
+    chosen: list[tuple[Message, list[dict[str, str]]]] = []
+    while len(chosen) < limit and before_seq > 1:
+        after_seq = max(0, before_seq - 1 - limit)
+        batch = _read(db, chain, after_seq=after_seq, limit=before_seq - 1 - after_seq)
+        chosen = [
+            (message, gone.get(message.id, []))
+            for message in batch
+            if message.seq < before_seq and (include_superseded or message.id not in gone)
+        ] + chosen
+        before_seq = after_seq + 1
+    return chosen[-limit:]
+
+
 def seq_in(db: Db, session_id: str, message_id: str) -> int | None:
     """The seq of a message that this session sees, or None."""
     message = find(db, message_id)

@@ -15,7 +15,9 @@ from api.routes import (
     health,
     issues,
     library,
+    memory,
     messages,
+    page,
     projects,
     ptys,
     runs,
@@ -42,10 +44,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     heads.router,
     compactions.router,
     issues.router,
+    memory.router,
     admin.router,
     session_socket.router,
     system_socket.router,
 )
 
 # Served without the prefix /api/v1.
-ROOT_ROUTERS: tuple[APIRouter, ...] = (health.router,)
+ROOT_ROUTERS: tuple[APIRouter, ...] = (health.router, page.router)

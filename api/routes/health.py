@@ -1,4 +1,4 @@
-"""What answers without a token: health, readiness, versions, the launch link and the first page."""
+"""What answers without a token: health, readiness, versions and the launch link."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
 from api import auth
 from api.dependencies import ServicesDep
 from api.errors import documented
 from api.metrics import count_by_state
-from api.page import PAGE
 from api.readiness import trouble
 from domain.errors import Unauthenticated
 from storage import operators
@@ -86,9 +85,3 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
         await auth.require(services, request)
     counts = await services.store.aread(count_by_state)
     return Response(services.metrics.text(counts), media_type="text/plain; version=0.0.4")
-
-
-@router.get("/", include_in_schema=False)
-async def page() -> HTMLResponse:
-    """What this is."""
-    return HTMLResponse(PAGE)

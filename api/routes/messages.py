@@ -34,6 +34,7 @@ from storage.tables import SessionRow
 
 router = APIRouter(tags=["messages"])
 CONTENT_CHARS_MAX = 1024 * 1024
+LATEST = "latest"
 STALE_S, STALE_RETRY_S = 10.0, 0.25
 
 
@@ -96,13 +97,25 @@ async def list_messages(
     session: OwnSession,
     store: StoreDep,
     since: Annotated[str | None, Query(max_length=64)] = None,
+    before: Annotated[str | None, Query(max_length=64)] = None,
     limit: PageLimit = 50,
     cursor: PageCursor = None,
     include_superseded: Annotated[bool, Query()] = False,
     format: Annotated[Literal["full", "conversation"], Query()] = "full",  # noqa: A002 - the wire's name
 ) -> dict[str, Any]:
-    """Messages after `since`, oldest first; `format=conversation` is what a model would see."""
+    """Messages after `since`, oldest first; `format=conversation` is what a model would see.
+
+    `before` reads backwards: `latest`, or an id; `next_cursor` is then the next `before`.
+    """
     conversation = format == "conversation"
+    if before is not None:
+        if since or cursor or conversation:
+            raise ValidationFailed("before goes with limit and include_superseded only")
+        return await store.aread(
+            lambda db: _backwards(
+                db, session.id, before, limit=limit, include_superseded=include_superseded
+            )
+        )
 
     def page(db: Db) -> dict[str, Any]:
         after = _seq(db, session.id, cursor or since)
@@ -200,10 +213,23 @@ def _accepted(db: Db, session_id: str, answer: Answer) -> dict[str, Any]:
     return accepted
 
 
+def _backwards(
+    db: Db, session_id: str, before: str, *, limit: int, include_superseded: bool
+) -> dict[str, Any]:
+    latest = before == LATEST
+    end = messages.last_seq(db, session_id) + 1 if latest else _seq(db, session_id, before)
+    found = messages.page_before(
+        db, session_id, before_seq=end, limit=limit, include_superseded=include_superseded
+    )
+    more = len(found) == limit and found[0][0].seq > 1
+    items = [message_json(message, causes) for message, causes in found]
+    return {"items": items, "next_cursor": items[0]["id"] if more else None}
+
+
 def _seq(db: Db, session_id: str, message_id: str | None) -> int:
     if message_id is None:
         return 0
     seq = messages.seq_in(db, session_id, message_id)
     if seq is None:
-        raise ValidationFailed("since is no message of this session")
+        raise ValidationFailed("no message of this session has that id")
     return seq

@@ -1,0 +1,73 @@
+// Writing a message. What is being written, and what was sent and not yet taken, survives a reload.
+
+import { h, notify } from "./dom.js";
+import { insist, newKey } from "./http.js";
+
+export class Composer {
+  constructor(sessionId, taken) {
+    this.sessionId = sessionId;
+    this.taken = taken;
+    this.text = h("textarea", { name: "message", rows: 3, maxlength: 1_000_000, "aria-label": "Message", oninput: () => this.keep("draft", this.text.value), onkeydown: (event) => this.typed(event) });
+    this.button = h("button", { class: "primary" }, "Send");
+    this.state = h("span", { class: "quiet", "aria-live": "polite" });
+    this.element = h("form", { class: "composer", onsubmit: (event) => this.submit(event) }, this.text, h("div", {}, this.button, " ", this.state));
+    this.text.value = this.kept("draft") ?? "";
+    this.goOn();
+  }
+
+  show(session) {
+    this.allowed = session.allowed_actions.includes("message");
+    this.text.placeholder = this.allowed ? "What should be done?" : `The session is ${session.state}.`;
+    this.update();
+  }
+
+  update() {
+    this.button.disabled = !this.allowed || Boolean(this.sending);
+  }
+
+  typed(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.submit(event);
+  }
+
+  submit(event) {
+    event.preventDefault();
+    const content = this.text.value.trim();
+    if (!content || this.button.disabled) return;
+    this.keep("outbox", JSON.stringify({ key: newKey(), content }));
+    this.text.value = "";
+    this.keep("draft", "");
+    this.goOn();
+  }
+
+  // Sends what waits, with the key it was given when it was written.
+  async goOn() {
+    const waiting = this.kept("outbox");
+    if (!waiting || this.sending) return;
+    const { key, content } = JSON.parse(waiting);
+    this.sending = true;
+    this.update();
+    this.state.textContent = "Sending…";
+    try {
+      const answer = await insist("POST", `/sessions/${this.sessionId}/messages`, { content }, { key, whileWaiting: () => (this.state.textContent = "No connection; it is sent as soon as there is one.") });
+      this.taken(answer);
+    } catch (problem) {
+      notify(problem.message);
+      if (!this.text.value) this.text.value = content;
+      this.keep("draft", this.text.value);
+    }
+    this.keep("outbox", "");
+    this.sending = false;
+    this.state.textContent = "";
+    this.update();
+  }
+
+  kept(what) {
+    return localStorage.getItem(`${what}:${this.sessionId}`);
+  }
+
+  keep(what, value) {
+    const name = `${what}:${this.sessionId}`;
+    if (value) localStorage.setItem(name, value);
+    else localStorage.removeItem(name);
+  }
+}

@@ -1,0 +1,176 @@
+// One session: what was said, what happens now, and what may be done about it.
+
+import { actions } from "./actions.js";
+import { Composer } from "./composer.js";
+import { badge, h, money, notify } from "./dom.js";
+import { get, insist } from "./http.js";
+import { Live } from "./live.js";
+import { pausePanel } from "./pause.js";
+import { Transcript } from "./transcript.js";
+
+const PAGE = 60;
+const BOTTOM_PIXELS = 120;
+// After these, messages that were shown may no longer count.
+const REREAD = new Set(["checkpoint.rolled_back", "compaction.finished", "compaction.undone", "session.crash_recovered", "session.cleared"]);
+const CONNECTION = { live: "live", waiting: "reconnecting…", over: "" };
+
+export async function sessionView(view, id, messageId) {
+  const shown = new SessionView(view, id);
+  await shown.open(messageId);
+  return shown;
+}
+
+class SessionView {
+  constructor(view, id) {
+    this.id = id;
+    this.transcript = new Transcript();
+    this.head = h("div", { class: "head" });
+    this.connection = h("span", { class: "quiet connection" });
+    this.buttons = h("div", { class: "actions" });
+    this.panel = h("div", {});
+    this.older = h("button", { type: "button", hidden: true, onclick: () => this.readOlder().catch((problem) => notify(problem.message)) }, "Earlier messages");
+    this.composer = new Composer(id, (answer) => this.taken(answer));
+    this.live = new Live(id, { hear: (frame, about) => this.hear(frame, about), lost: () => this.reread().catch((problem) => notify(problem.message)), tell: (state) => this.tell(state) });
+    view.replaceChildren(this.head, this.buttons, this.panel, this.older, this.transcript.element, this.composer.element);
+  }
+
+  async open(messageId) {
+    this.show(await get(`/sessions/${this.id}`));
+    this.id = this.session.id;
+    await this.reread();
+    this.live.start();
+    if (messageId) await this.seek(messageId);
+    else this.scrollDown();
+  }
+
+  close() {
+    this.live.stop();
+  }
+
+  // Reading ------------------------------------------------------------------------------------------
+
+  async reread() {
+    const answer = await this.transcript.reread(get(`/sessions/${this.id}/messages?before=latest&limit=${PAGE}`));
+    if (!answer) return;
+    this.reach(answer.next_cursor);
+    this.scrollDown();
+  }
+
+  async readOlder() {
+    const height = document.documentElement.scrollHeight;
+    const answer = await get(`/sessions/${this.id}/messages?before=${this.cursor}&limit=${PAGE}`);
+    for (const message of answer.items) this.transcript.add(message);
+    this.reach(answer.next_cursor);
+    window.scrollBy(0, document.documentElement.scrollHeight - height);
+  }
+
+  reach(cursor) {
+    this.cursor = cursor;
+    this.older.hidden = !cursor;
+  }
+
+  async seek(messageId) {
+    let found;
+    while (!(found = document.getElementById(`m-${messageId}`)) && this.cursor) await this.readOlder();
+    found?.scrollIntoView({ block: "center" });
+    found?.classList.add("found");
+  }
+
+  // Showing ------------------------------------------------------------------------------------------
+
+  show(session) {
+    const before = this.session;
+    this.session = session;
+    const title = h("button", { type: "button", class: "title", title: "Rename", onclick: () => this.rename() }, session.title || session.preview || "Untitled");
+    const usage = [`${session.usage.input_tokens + session.usage.output_tokens} tokens`, money(session.usage)].filter(Boolean).join(" · ");
+    this.head.replaceChildren(badge(session.state), title, h("span", { class: "quiet" }, usage), this.connection);
+    this.head.dataset.state = session.state;
+    document.title = `${session.state === "paused" ? "⏸ " : ""}${session.title || "Session"} · Holdfast`;
+    this.buttons.replaceChildren(...actions(session, { done: () => this.refresh(), panel: (content) => this.panel.replaceChildren(...(content ? [content] : [])) }));
+    this.composer.show(session);
+    if (session.failure) notify(session.failure.message ?? "The session failed.");
+    const point = session.state === "paused" ? session.current_checkpoint : null;
+    if (point !== (before?.state === "paused" ? before.current_checkpoint : null)) this.showPause(point);
+  }
+
+  async showPause(point) {
+    this.panel.replaceChildren();
+    if (!point) return;
+    try {
+      this.panel.replaceChildren(await pausePanel(this.session, () => this.refresh()));
+    } catch (problem) {
+      notify(problem.message);
+    }
+  }
+
+  // Several changes at once are one look.
+  refresh() {
+    clearTimeout(this.looking);
+    this.looking = setTimeout(async () => {
+      try {
+        this.show(await get(`/sessions/${this.id}`));
+      } catch (problem) {
+        if (!problem.passing) notify(problem.message);
+      }
+    }, 60);
+  }
+
+  async rename() {
+    const title = prompt("Title", this.session.title ?? "");
+    if (title === null) return;
+    try {
+      this.show(await insist("PUT", `/sessions/${this.id}`, { title: title.trim() || null }));
+    } catch (problem) {
+      notify(problem.message);
+    }
+  }
+
+  taken({ message, session }) {
+    this.transcript.add(message);
+    this.show(session);
+    this.scrollDown();
+    this.refresh();
+  }
+
+  tell(state) {
+    this.connection.textContent = CONNECTION[state];
+    this.connection.dataset.connection = state;
+    if (state === "over") this.refresh();
+  }
+
+  // Hearing ------------------------------------------------------------------------------------------
+
+  hear(frame, { first }) {
+    const atBottom = window.innerHeight + window.scrollY > document.documentElement.scrollHeight - BOTTOM_PIXELS;
+    const payload = frame.payload;
+    if (frame.type === "welcome") this.welcomed(first);
+    else if (frame.channel === "events") this.happened(frame.type);
+    else if (frame.type === "delta") this.transcript.delta(payload, this.sawStart(payload.run_id));
+    else if (frame.type === "message") this.transcript.add(payload.message);
+    else if (frame.type === "tool_call") this.transcript.called(payload);
+    else if (frame.type === "tool_output") this.transcript.output(payload);
+    if (atBottom) this.scrollDown();
+  }
+
+  // Between reading the messages and the first welcome something may have been said.
+  async welcomed(first) {
+    this.joined = first && this.session.active_run;
+    if (first) await this.reread().catch((problem) => notify(problem.message));
+    this.refresh();
+  }
+
+  happened(kind) {
+    if (REREAD.has(kind)) this.reread().catch((problem) => notify(problem.message));
+    if (kind === "run.completed" || kind === "run.cancelled") this.transcript.finishAll();
+    if (kind !== "message.added" && kind !== "call.put") this.refresh();
+  }
+
+  // Words of a run that was under way when this page joined may lack their beginning.
+  sawStart(runId) {
+    return runId !== this.joined;
+  }
+
+  scrollDown() {
+    window.scrollTo(0, document.documentElement.scrollHeight);
+  }
+}

@@ -1,0 +1,75 @@
+// The list of sessions, newest activity first, and the way to a new one.
+
+import { ago, badge, h, money, notify } from "./dom.js";
+import { get, insist } from "./http.js";
+
+const PAGE = 30;
+const STATES = ["", "running", "paused", "queued", "idle", "ended", "failed"];
+
+export async function sessionsView(view) {
+  const state = { filter: "", archived: false, cursor: null, projects: new Map() };
+  const list = h("ul", { class: "cards" });
+  const more = h("button", { type: "button", hidden: true, onclick: () => load(false) }, "Show more");
+  const choice = h("select", { "aria-label": "State", onchange: (event) => refilter({ filter: event.currentTarget.value }) }, STATES.map((one) => h("option", { value: one }, one || "every state")));
+  const archived = h("input", { type: "checkbox", onchange: (event) => refilter({ archived: event.currentTarget.checked }) });
+
+  const refilter = (change) => {
+    Object.assign(state, change);
+    return load(true);
+  };
+
+  async function load(anew) {
+    const wanted = new URLSearchParams({ limit: String(PAGE), archived: String(state.archived) });
+    if (state.filter) wanted.set("state", state.filter);
+    if (!anew && state.cursor) wanted.set("cursor", state.cursor);
+    const answer = await get(`/sessions?${wanted}`);
+    const cards = answer.items.map((session) => card(session, state.projects));
+    if (anew) list.replaceChildren(...cards);
+    else list.append(...cards);
+    if (anew && !cards.length) list.append(h("li", { class: "quiet" }, "No sessions here yet."));
+    state.cursor = answer.next_cursor;
+    more.hidden = !state.cursor;
+  }
+
+  for (const project of (await get("/projects?limit=500")).items) state.projects.set(project.id, project);
+  view.replaceChildren(
+    h("section", { class: "top" }, newSession(state.projects), h("div", { class: "filters" }, choice, h("label", {}, archived, " archived"))),
+    list,
+    more,
+  );
+  await load(true);
+  // One more look whenever a run starts or ends anywhere; app.js hears of it.
+  return { refresh: () => load(true).catch((problem) => notify(problem.message)) };
+}
+
+function card(session, projects) {
+  const title = session.title || session.preview || "Untitled";
+  const project = projects.get(session.project_id)?.name ?? "";
+  const about = [project, ago(session.last_active), `${session.message_count} messages`, money(session.usage)].filter(Boolean);
+  return h(
+    "li",
+    {},
+    h("a", { class: "card", href: `#/sessions/${session.id}` }, h("div", { class: "title" }, badge(session.state), " ", title), h("div", { class: "quiet" }, about.join(" · "))),
+  );
+}
+
+function newSession(projects) {
+  const ready = [...projects.values()].filter((project) => project.state === "ready");
+  const which = h("select", { "aria-label": "Project" }, ready.map((project) => h("option", { value: project.id, title: project.path }, project.name)));
+  const folder = h("input", { type: "text", placeholder: "/path/to/a/folder", "aria-label": "Folder of a project" });
+  const start = async (projectId) => {
+    const made = await insist("POST", `/projects/${projectId}/sessions`, { source: "web" });
+    location.hash = `#/sessions/${made.id}`;
+  };
+  const failing = (work) => (event) => {
+    event.preventDefault();
+    work().catch((problem) => notify(problem.message));
+  };
+  const load = failing(async () => start((await insist("POST", "/projects/load", { path: folder.value.trim() })).id));
+  return h(
+    "div",
+    { class: "new" },
+    ready.length ? h("form", { onsubmit: failing(() => start(which.value)) }, which, h("button", { class: "primary" }, "New session")) : null,
+    h("details", { open: !ready.length }, h("summary", {}, "Open a folder"), h("form", { onsubmit: load }, folder, h("button", {}, "Open"))),
+  );
+}
