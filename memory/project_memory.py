@@ -1,0 +1,116 @@
+"""One project's memory: its documents from files and sessions, and the index over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from domain.memory import Document, MemoryHit, MemorySettings, MemoryStatus, SyncReport
+from memory import documents
+from memory.choosing import Chosen
+from memory.index import MemoryIndex
+from memory.reader import Reader
+from storage import memory_sessions
+from storage.engine import Db
+from storage.opening import OpenStore
+from storage.tables import Project
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ProjectMemory:
+    """What can be done with it. Everything here blocks: call it in a thread."""
+
+    store: OpenStore
+    project: Project
+    settings: MemorySettings
+    index: MemoryIndex
+    chosen: Chosen = field(default_factory=Chosen)
+    extra_paths: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """Where the project's files are."""
+        return Path(self.project.path)
+
+    def documents(self) -> list[Document]:
+        """Everything that should be in the index now."""
+        found: list[Document] = []
+        if "memory" in self.settings.sources:
+            found += documents.files_of(self.folder, self.extra_paths)
+        if "sessions" in self.settings.sources:
+            found += self.store.read(lambda db: memory_sessions.listed(db, self.project))
+        return found
+
+    def read(self, document: Document) -> str:
+        """A document's text as it is now."""
+        if document.source == "sessions":
+            return self.store.read(lambda db: memory_sessions.text(db, document.path))
+        return documents.read_file(self.folder, document)
+
+    def is_dirty(self, *, patient: bool = False) -> bool:
+        """Whether the index is behind; `patient` overlooks sessions that said little since."""
+        found = self.documents()
+        if not found and not self.index.path.exists():
+            return False
+        if not self.index.is_dirty(found):
+            return False
+        return not patient or self.index.is_dirty(self._overlooking(found))
+
+    def sync(
+        self, *, force: bool = False, progress: Progress | None = None, patient: bool = False
+    ) -> SyncReport:
+        """Bring the index to what the sources are now.
+
+        `patient`: trouble of the embedder that may pass is raised; else another one answers.
+        """
+        if self.chosen.embedder is not None:
+            self.chosen.embedder.patient = patient
+        return self.index.sync(self.documents(), self.read, force=force, progress=progress)
+
+    def search(self, query: str, *, limit: int | None, min_score: float | None) -> list[MemoryHit]:
+        """The chunks that answer best."""
+        return self.index.search(query, limit=limit, min_score=min_score)
+
+    def status(self) -> MemoryStatus:
+        """What the index holds, and whether that is true."""
+        return self.index.status(self.documents())
+
+    def warnings(self) -> list[str]:
+        """What the operator should know about it."""
+        return [*self.chosen.warnings(), *self.ignored]
+
+    def _overlooking(self, found: list[Document]) -> list[Document]:
+        """The documents as the index would have to know them to need no sync yet (O-029)."""
+        known = self._known_sessions()
+        return self.store.read(
+            lambda db: [kept for one in found if (kept := self._as_known(db, one, known))]
+        )
+
+    def _known_sessions(self) -> dict[str, str]:
+        reader = Reader(self.index.path, vectors=False)
+        try:
+            with reader.snapshot() as connection:
+                if connection is None:
+                    return {}
+                asked = "SELECT path, hash FROM files WHERE source = 'sessions'"
+                return dict(connection.execute(asked).fetchall())
+        finally:
+            reader.close()
+
+    def _as_known(self, db: Db, document: Document, known: dict[str, str]) -> Document | None:
+        if document.source != "sessions":
+            return document
+        before = known.get(document.path)
+        old_seq, old_change = memory_sessions.unstamp(before or "0.0")
+        seq, change = memory_sessions.unstamp(document.hash)
+        wanted = self.settings.sync
+        if change != old_change or seq - old_seq >= wanted.session_messages:
+            return document
+        added = memory_sessions.added_characters(db, document.path, old_seq)
+        if added >= wanted.session_bytes:
+            return document
+        return None if before is None else document.model_copy(update={"hash": before})

@@ -1,0 +1,60 @@
+"""Words as the index knows them: FTS5 splits by spaces, so scripts without any become pairs."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+TERMS_MAX = 64
+
+# Scripts written without spaces, and Hangul, whose particles hang on their words.
+_UNSPACED = (
+    "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9d\uffa0-\uffdc"
+    "\U00020000-\U0003ffff"
+)
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
+_TERM = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
+
+
+def indexed(text: str) -> str:
+    """The text for FTS5: 東京都 is indexed as 東京 京都 都, so that two characters find it."""
+    if text.isascii():
+        return text
+    return _UNSPACED_RUN.sub(_pairs_between_spaces, unicodedata.normalize("NFC", text))
+
+
+def terms_of(query: str) -> list[str]:
+    """What to look for, each once; any text is a query, and some have no terms."""
+    clean = unicodedata.normalize("NFC", query.encode("utf-8", "ignore").decode())
+    found: dict[str, str] = {}
+    for run in _TERM.findall(clean):
+        if _UNSPACED_RUN.match(run) and len(run) > 1:
+            # The last character stands alone in the index, but a query's run may go on in a text.
+            found.update((pair, pair) for pair in _pairs(run)[:-1])
+        else:
+            found.setdefault(run.casefold(), run)
+    return list(found.values())[:TERMS_MAX]
+
+
+def match_any(terms: list[str]) -> str:
+    """An FTS5 query for texts with at least one of the terms."""
+    return " OR ".join(_quoted(term) for term in terms)
+
+
+def match_all(terms: list[str]) -> str:
+    """An FTS5 query for texts with all of the terms."""
+    return " AND ".join(_quoted(term) for term in terms)
+
+
+def _quoted(term: str) -> str:
+    # A term has only letters and digits, so quotes make it a plain string to FTS5.
+    return f'"{term}"*' if len(term) == 1 and _UNSPACED_RUN.match(term) else f'"{term}"'
+
+
+def _pairs_between_spaces(run: re.Match[str]) -> str:
+    return f" {' '.join(_pairs(run.group()))} "
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[at : at + 2] for at in range(len(run))]

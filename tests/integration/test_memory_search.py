@@ -1,0 +1,227 @@
+"""Searching: words and vectors together, words alone, and everything bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.memory import (
+    MAX_LIMIT,
+    DecaySettings,
+    MemorySettings,
+    MmrSettings,
+    QuerySettings,
+)
+from memory.embedding import EmbeddingFailed
+from memory.ranking import DAY_MS
+from tests.support.memory import Shelf, WordEmbedder
+
+NOW_MS = 1_780_000_000_000
+NOTES = {
+    "MEMORY.md": "The cache is redis on port 6379.",
+    "memory/deploy.md": "Deploy the staging server with make ship.",
+    "memory/2020-01-01.md": "The database is postgres.",
+    "memory/tokyo.md": "次の会議は東京都庁で行います。",
+    "sessions/1.md": "We spoke of redis and of sentinels.",
+}
+BOTH = MemorySettings(sources=["memory", "sessions"])
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    shelf = Shelf(tmp_path_factory.mktemp("words"), NOTES, settings=BOTH)
+    shelf.sync()
+    yield shelf
+    shelf.close()
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    folder = tmp_path_factory.mktemp("hybrid")
+    shelf = Shelf(folder, NOTES, embedder=WordEmbedder(dims=64), settings=BOTH)
+    shelf.sync()
+    yield shelf
+    shelf.close()
+
+
+@pytest.mark.req("O-034")
+def test_without_an_embedder_words_are_enough(words: Shelf) -> None:
+    hits = words.search("staging")
+    assert [hit.path for hit in hits] == ["memory/deploy.md"]
+    assert (hits[0].vector_score, hits[0].text_score) == (None, 1.0)
+    status = words.index.status(None)
+    assert (status.provider, status.model, status.vector.engine) == ("none", "fts-only", "none")
+
+
+@pytest.mark.req("O-034")
+def test_words_alone_search_the_chunks_of_all_models(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, {"a.md": "redis one", "b.md": "redis two"})
+    shelf.sync()
+    shelf.sql("UPDATE chunks SET model = 'another' WHERE path = 'b.md'")
+    assert sorted(shelf.paths("redis")) == ["a.md", "b.md"]
+    shelf.close()
+
+
+def test_vectors_search_the_chunks_of_their_model_only(tmp_path: Path) -> None:
+    texts = {"a.md": "redis one", "b.md": "redis two"}
+    shelf = Shelf(tmp_path, texts, embedder=WordEmbedder())
+    shelf.sync()
+    shelf.sql("UPDATE chunks SET model = 'another' WHERE path = 'b.md'")
+    assert shelf.paths("redis") == ["a.md"]
+    shelf.close()
+
+
+@pytest.mark.parametrize("query", ["東京", "都庁", "会議", "東京 会議"])
+def test_two_characters_without_spaces_find(words: Shelf, query: str) -> None:
+    assert words.paths(query) == ["memory/tokyo.md"]
+
+
+def test_a_question_finds_what_has_some_of_its_words(words: Shelf) -> None:
+    assert words.paths("how do we deploy to staging?")[0] == "memory/deploy.md"
+
+
+@pytest.mark.req("O-031", "O-032")
+def test_words_and_vectors_are_weighed_together(hybrid: Shelf) -> None:
+    best = hybrid.search("the cache is redis on port 6379")[0]
+    assert best.path == "MEMORY.md"
+    assert best.vector_score == pytest.approx(1, abs=0.01)
+    assert best.text_score == 1.0
+    assert best.score == pytest.approx(0.7 * (best.vector_score or 0) + 0.3, abs=1e-4)
+
+
+@pytest.mark.req("O-031")
+def test_a_hit_with_every_word_is_never_lost_to_the_usual_bound(tmp_path: Path) -> None:
+    filler = " ".join(f"filler{n}" for n in range(300))
+    texts = {"a.md": f"{filler} TIOCSWINSZ {filler}", "b.md": filler}
+    settings = MemorySettings(query=QuerySettings(vector_weight=0.95, text_weight=0.05))
+    shelf = Shelf(tmp_path, texts, embedder=WordEmbedder(dims=512), settings=settings)
+    shelf.sync()
+    [hit] = shelf.search("TIOCSWINSZ")
+    assert hit.path == "a.md"
+    assert hit.score < settings.query.min_score
+    # Who sets a bound means it.
+    assert shelf.index.search("TIOCSWINSZ", limit=None, min_score=0.35) == []
+    shelf.close()
+
+
+@pytest.mark.req("O-031")
+def test_what_is_hardly_near_is_left_out(hybrid: Shelf) -> None:
+    assert hybrid.search("zebra") == []
+    everything = hybrid.index.search("zebra", limit=50, min_score=0.0)
+    assert len(everything) == len(NOTES)
+    assert [hit.score for hit in everything] == sorted(
+        (hit.score for hit in everything), reverse=True
+    )
+
+
+def test_a_source_can_be_chosen(words: Shelf, hybrid: Shelf) -> None:
+    for shelf in (words, hybrid):
+        found = shelf.index.search("redis", limit=None, min_score=None, sources=["sessions"])
+        assert [hit.path for hit in found] == ["sessions/1.md"]
+        assert found[0].source == "sessions"
+        assert shelf.index.search("redis", limit=None, min_score=None, sources=[]) == []
+
+
+@pytest.mark.req("O-031")
+def test_there_are_as_many_hits_as_asked_for_and_never_more(tmp_path: Path) -> None:
+    texts = {f"{n}.md": f"redis number {n}" for n in range(60)}
+    shelf = Shelf(tmp_path, texts)
+    shelf.sync()
+    assert len(shelf.search("redis")) == 6
+    assert len(shelf.index.search("redis", limit=9, min_score=None)) == 9
+    assert len(shelf.index.search("redis", limit=10_000, min_score=None)) == MAX_LIMIT
+    assert len(shelf.index.search("redis " * 5_000, limit=-1, min_score=None)) == 1
+    shelf.close()
+
+
+def test_a_query_whose_embedding_fails_is_answered_by_words(tmp_path: Path) -> None:
+    embedder = WordEmbedder()
+    shelf = Shelf(tmp_path, NOTES, embedder=embedder)
+    shelf.sync()
+    embedder.failure = EmbeddingFailed("gone", passing=True)
+    [hit] = shelf.search("staging")
+    assert (hit.path, hit.vector_score) == ("memory/deploy.md", None)
+    shelf.close()
+
+
+def test_an_embedder_of_another_model_is_not_asked(hybrid: Shelf) -> None:
+    stranger = WordEmbedder("stranger", dims=64)
+    other = hybrid.again(embedder=stranger)
+    assert other.paths("staging") == ["memory/deploy.md"]
+    assert stranger.asked == []
+    other.close()
+
+
+def test_numpy_and_sqlite_vec_give_the_same_answers(hybrid: Shelf) -> None:
+    settings = BOTH.model_copy(update={"vectors": False})
+    other = hybrid.again(embedder=WordEmbedder(dims=64), settings=settings)
+    for query in ("the database is postgres", "redis", "server", "東京"):
+        ours = hybrid.index.search(query, limit=50, min_score=0.0)
+        theirs = other.index.search(query, limit=50, min_score=0.0)
+        assert [(hit.path, round(hit.score, 4)) for hit in ours] == [
+            (hit.path, round(hit.score, 4)) for hit in theirs
+        ]
+    other.close()
+
+
+def test_the_array_of_vectors_follows_the_index(tmp_path: Path) -> None:
+    settings = MemorySettings(vectors=False)
+    shelf = Shelf(tmp_path, {"a.md": "apples"}, embedder=WordEmbedder(), settings=settings)
+    shelf.sync()
+    assert shelf.paths("apples") == ["a.md"]
+    shelf.notes["b.md"] = "pears"
+    shelf.sync()
+    assert shelf.search("pears")[0].vector_score == pytest.approx(1, abs=0.01)
+    del shelf.notes["a.md"]
+    shelf.sync()
+    assert [one.path for one in shelf.index.search("pears", limit=9, min_score=0.0)] == ["b.md"]
+    shelf.close()
+
+
+@pytest.mark.req("O-036")
+def test_what_is_old_counts_less_when_that_is_wanted(tmp_path: Path) -> None:
+    texts = {
+        "memory/2026-05-28.md": "redis today",
+        "memory/2020-01-01.md": "redis then!",
+        "MEMORY.md": "redis always",
+    }
+    query = QuerySettings(decay=DecaySettings(enabled=True, half_life_days=30))
+    shelf = Shelf(tmp_path, texts, settings=MemorySettings(query=query))
+    shelf.sync()
+    shelf.index._clock = lambda: NOW_MS
+    shelf.notes.mtimes = {path: NOW_MS - 2_000 * DAY_MS for path in texts}
+    hits = {hit.path: hit.score for hit in shelf.search("redis")}
+    assert hits["memory/2020-01-01.md"] < 0.01
+    assert hits["memory/2026-05-28.md"] > 0.9
+    assert hits["MEMORY.md"] == pytest.approx(1, abs=0.01)
+    shelf.close()
+
+
+@pytest.mark.req("O-036")
+def test_repetitions_make_way_when_that_is_wanted(tmp_path: Path) -> None:
+    texts = {
+        "a.md": "redis is the cache of the web tier",
+        "b.md": "redis is the cache of the web tier",
+        "c.md": "redis needs four gigabytes and a sentinel somewhere else",
+    }
+    plain = Shelf(tmp_path, texts)
+    plain.sync()
+    assert len({hit.snippet for hit in plain.index.search("redis", limit=2, min_score=None)}) == 1
+    query = QuerySettings(mmr=MmrSettings(enabled=True, weight=0.7))
+    varied = plain.again(settings=MemorySettings(query=query))
+    assert len({hit.snippet for hit in varied.index.search("redis", limit=2, min_score=None)}) == 2
+    plain.close()
+    varied.close()
+
+
+@given(query=st.text(max_size=80) | st.text("\"'()*:^{}-+ANDORNOTNEAR redis東京\x00\ud800", max_size=40))
+@pytest.mark.req("O-031")
+def test_any_text_is_a_query_fuzz(words: Shelf, hybrid: Shelf, query: str) -> None:
+    for shelf in (words, hybrid):
+        for hit in shelf.search(query):
+            assert 0 <= hit.score <= 1.000_001
+            assert len(hit.snippet) <= 700
