@@ -85,6 +85,7 @@ def build(
         root=root,
         has_subagents=bool(spec.subagents),
         bound_issue=session.bound_issue is not None,
+        remembers=project_file.remembering.enabled,
     )
     prompt = system_prompt(
         prompt_edits.text_of(blobs, session, agent_path) or spec.system_prompt,

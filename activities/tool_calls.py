@@ -107,6 +107,7 @@ class ToolActivities:
             root=request.root,
             has_subagents=bool(request.spec.subagents),
             bound_issue=request.session.bound_issue is not None,
+            remembers=request.project_file.remembering.enabled,
         )
         if refusal is not None or spec is None:
             return ToolOutcome({"error": refusal or "no such tool"}, is_error=True)

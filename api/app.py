@@ -50,4 +50,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         await services.hub.stop()
         await services.terminals.close()
+        services.memories.close()
         services.feed.close()

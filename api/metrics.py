@@ -32,6 +32,12 @@ class Metrics:
         self.sockets = Gauge(
             "holdfast_sockets", "Open WebSockets, by kind.", ["kind"], registry=self.registry
         )
+        self.memory_searches = Counter(
+            "holdfast_memory_searches",
+            "Searches of a memory, by whether its index was behind.",
+            ["index"],
+            registry=self.registry,
+        )
         self.sessions = Gauge(
             "holdfast_sessions", "Sessions, by state.", ["state"], registry=self.registry
         )

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 from api.commands import Commands
 from api.configuration import Configuration
+from api.memory import Memories
 from api.metrics import Metrics
 from api.project_watch import ProjectWatch
 from api.stream.hub import Hub
 from api.terminals import Terminals
+from memory.shelf import ANSWER_WITHIN_S, Shelf
 from settings.environment import Settings
 from storage.feed import Feed
 from storage.opening import OpenStore
@@ -27,6 +29,7 @@ class Services:
     terminals: Terminals
     projects: ProjectWatch
     hub: Hub
+    memories: Memories
     metrics: Metrics = field(default_factory=Metrics)
 
 
@@ -34,13 +37,16 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
     """The services of one process; nothing connects before it is used."""
     configuration = Configuration(settings.home)
     feed = Feed(store)
+    commands = Commands(settings)
+    shelf = Shelf(store, settings.home, lambda: configuration.current, within_s=ANSWER_WITHIN_S)
     return Services(
         settings=settings,
         configuration=configuration,
         store=store,
         feed=feed,
-        commands=Commands(settings),
+        commands=commands,
         terminals=Terminals(settings),
         projects=ProjectWatch(store, configuration),
         hub=Hub(store, feed),
+        memories=Memories(settings, shelf, commands.client),
     )

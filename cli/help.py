@@ -22,7 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Terminals": ("term", "terms"),
     "Find and keep": ("search", "rename", "archive", "unarchive", "export", "import", "log",
                       "trace"),
-    "Projects": ("project", "issue"),
+    "Projects": ("project", "issue", "memory"),
     "Upkeep": ("usage", "du", "doctor", "reindex", "retention", "prune", "purge"),
     "Parts of a fleet, one by one": ("worker", "api", "terminal-host"),
 }  # fmt: skip

@@ -14,6 +14,7 @@ from cli.commands import (
     history,
     issues,
     library,
+    memory,
     operators,
     product,
     projects,
@@ -49,6 +50,7 @@ for module in (
 ):
     module.add_to(app)
 app.add_typer(projects.app, name="project", help="Folders that sessions work in.")
+app.add_typer(memory.app, name="memory", help="What a project's agents remember.")
 app.add_typer(issues.app, name="issue", help="Issues of a project, and their todos.")
 
 

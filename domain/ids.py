@@ -23,6 +23,11 @@ def new_id() -> str:
         return str(ULID.from_int(_last))
 
 
+def least_id(at_ms: int) -> str:
+    """What sorts before every id that was made at this time or later."""
+    return str(ULID.from_int(at_ms << _RANDOM_BITS))
+
+
 def is_id(text: str) -> bool:
     """Whether `text` is a whole ULID."""
     try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from domain.memory import MemorySettings
 
 PROJECT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}[a-z0-9]$"
 ROOT_ONLY_TOOLS = ("todo", "issue")
@@ -108,7 +110,12 @@ class ProjectFile(Strict):
     limits: Limits = Field(default_factory=Limits)
     on_crash: Literal["resume", "fail"] = "resume"
     auto_resume: bool = False
-    memory: dict[str, Any] | None = None
+    memory: MemorySettings | None = None  # None: the defaults, switched on
+
+    @property
+    def remembering(self) -> MemorySettings:
+        """The settings of the memory that all agents of the project share."""
+        return self.memory or MemorySettings()
 
     def agent(self, path: str) -> AgentSpec:
         """The agent at a path such as `primary` or `primary.subagents.researcher`."""

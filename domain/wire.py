@@ -4,6 +4,7 @@ from __future__ import annotations
 
 WORKFLOW = "Session"
 SUBAGENT_WORKFLOW = "Subagent"
+MEMORY_WORKFLOW = "MemorySync"
 
 # Updates; those in SIGNALS are signals of the same name too.
 UPDATES = (

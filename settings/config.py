@@ -79,6 +79,16 @@ class Server(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Memory(Section):
+    """Where memory indexes lie, who embeds unless a project says, and what else may be read."""
+
+    directory: str | None = Field(default=None, min_length=1, max_length=4096)
+    # auto: local where its packages are installed, else none. Also: none, local, provider:model.
+    embedding: str = Field(default="auto", min_length=1, max_length=200)
+    # A project's extra_paths may lead out of its folder only below one of these.
+    allow_paths: list[str] = Field(default_factory=list, max_length=64)
+
+
 class Config(Section):
     """The whole of config.toml; without a provider it offers the keyless demo."""
 
@@ -87,6 +97,7 @@ class Config(Section):
     limits: Limits = Field(default_factory=Limits)
     retention: Retention = Field(default_factory=Retention)
     server: Server = Field(default_factory=Server)
+    memory: Memory = Field(default_factory=Memory)
 
     @model_validator(mode="before")
     @classmethod

@@ -143,7 +143,7 @@ class Settings(BaseSettings):
 
     @property
     def memory_dir(self) -> Path:
-        """The memory index, one file per agent."""
+        """The memory indexes, one file per project, unless config.toml names another folder."""
         return self.home / "memory"
 
     def child_environment(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from sqlalchemy import func
 from sqlmodel import col, select
 
 from domain.clock import now_ms
-from domain.errors import DslInvalid, NotFound
+from domain.errors import Conflict, DslInvalid, NotFound
 from domain.events import DslChanged
 from domain.ids import new_id
 from domain.lifecycle import OVER, State
@@ -23,6 +23,7 @@ PROJECTS_PER_PAGE_MAX = 500
 FILES_KEPT_MAX = 256
 _FILES: dict[str, ProjectFile] = {}
 WATCHED_MAX = 10_000
+NAMESAKES_MAX = 10
 SESSIONS_TOLD_MAX = 500
 
 
@@ -125,6 +126,29 @@ def get(db: Db, operator_id: str, project_id: str) -> Project:
     if found is None or found.created_by != operator_id:
         raise NotFound("no such project")
     return found
+
+
+def by_id(db: Db, project_id: str) -> Project:
+    """Anybody's project, for the worker's own steps."""
+    found = db.get(Project, project_id)
+    if found is None:
+        raise NotFound("no such project")
+    return found
+
+
+def named(db: Db, operator_id: str, name: str) -> Project:
+    """The operator's own project by its id or its name; a name that several have is refused."""
+    found = db.get(Project, name)
+    if found is not None and found.created_by == operator_id:
+        return found
+    mine = select(Project).where(Project.created_by == operator_id, Project.name == name)
+    rows = db.exec(mine.order_by(col(Project.id)).limit(NAMESAKES_MAX)).all()
+    if not rows:
+        raise NotFound("no such project")
+    if len(rows) > 1:
+        ids = [row.id for row in rows]
+        raise Conflict(f"several of your projects are named {name[:80]!r}: use an id", {"ids": ids})
+    return rows[0]
 
 
 def page(db: Db, operator_id: str, *, limit: int, after: str | None = None) -> list[Project]:

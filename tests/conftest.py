@@ -58,7 +58,9 @@ def stub(stub_server: OpenAIStub) -> Iterator[OpenAIStub]:
     """The stub without the requests of earlier tests; answers nobody asked for go with the test."""
     stub_server.requests.clear()
     stub_server._queue.clear()
+    stub_server.embeddings.reset()
     yield stub_server
+    stub_server.embeddings.reset()
     stub_server._queue.clear()
 
 

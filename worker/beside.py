@@ -12,7 +12,17 @@ from settings.environment import Settings
 from storage.opening import OpenStore
 from storage.orphans import collect_forever
 from storage.search.indexer import keep_indexed
-from worker import chats, farewells, queue, recovery, retention, snapshots, upkeep, watching
+from worker import (
+    chats,
+    farewells,
+    memories,
+    queue,
+    recovery,
+    retention,
+    snapshots,
+    upkeep,
+    watching,
+)
 from worker.parts import Parts
 
 log = structlog.get_logger()
@@ -31,6 +41,7 @@ def start(
         "orphans": lambda: collect_forever(store),
         "snapshots": lambda: snapshots.sweep_forever(store, parts.trees),
         "watching": lambda: watching.watch_forever(store, parts.config),
+        "memories": lambda: memories.watch_forever(client, settings, store, parts.shelves[0]),
         "upkeep": lambda: upkeep.keep(store, parts.terminals, parts.config),
         "retention": lambda: retention.keep_forever(store, parts.config),
         "recovery": lambda: recovery.watch_forever(client, settings, store),

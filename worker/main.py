@@ -65,6 +65,8 @@ async def serve(
         await asyncio.gather(*others, return_exceptions=True)
         await parts.terminals.close()
         await close_clients()
+        for shelf in parts.shelves:
+            shelf.close()
         store.close()
 
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from temporalio import activity
+
 from activities.checkpoints import CheckpointActivities
 from activities.compaction import CompactionActivities
 from activities.issue_tools import run_issue, run_todo
+from activities.memory import MemoryActivities
+from activities.memory_tool import MemoryTool
 from activities.model_calls import ModelActivities
 from activities.search_tool import SearchTool
 from activities.sessions import SessionActivities
@@ -19,13 +23,19 @@ from activities.terminals import Terminals
 from activities.tool_calls import ToolActivities, ToolRequest
 from activities.trees import Trees
 from agent.tools.outcome import ToolOutcome
+from domain.ids import new_id
+from memory.shelf import ANSWER_WITHIN_S, Shelf
 from settings.config import Config
 from settings.environment import Settings
 from storage.opening import OpenStore
+from workflows import memory_client
+from workflows.memory import MemorySyncWorkflow
 from workflows.session import SessionWorkflow
 from workflows.subagent import SubagentWorkflow
 
-WORKFLOWS = [SessionWorkflow, SubagentWorkflow]
+WORKFLOWS = [SessionWorkflow, SubagentWorkflow, MemorySyncWorkflow]
+# A tool call waits this long for what is not indexed yet, then answers with what there is.
+SEARCH_WAIT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,7 @@ class Parts:
     terminals: Terminals
     config: Callable[[], Config]
     trees: Trees
+    shelves: tuple[Shelf, Shelf]  # for syncs, and for answers
     activities: list[Callable[..., Any]]
 
 
@@ -43,6 +54,8 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     """Bind every step to its effect."""
     terminals = Terminals(store, Path(settings.terminal_socket), settings.terminal_state_dir)
     search = SearchTool(store)
+    shelf = Shelf(store, settings.home, config)
+    asked_shelf = Shelf(store, settings.home, config, within_s=ANSWER_WITHIN_S)
 
     async def todo(request: ToolRequest) -> ToolOutcome:
         return await run_todo(store, request.session.id, request.call.input)
@@ -50,8 +63,25 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     async def issue(request: ToolRequest) -> ToolOutcome:
         return await run_issue(store, request.session.id, request.call.input)
 
+    async def sync(project_id: str) -> bool:
+        report = await memory_client.sync(
+            activity.client(),
+            settings.task_queue,
+            project_id,
+            command_id=new_id(),
+            force=False,
+            wait_s=SEARCH_WAIT_S,
+        )
+        return report is not None
+
+    remember = MemoryTool(store, asked_shelf, sync)
     pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
-    tools = {"todo": todo, "issue": issue, "session_search": search.run}
+    tools = {
+        "todo": todo,
+        "issue": issue,
+        "session_search": search.run,
+        "memory_search": remember.run,
+    }
     families: list[object] = [
         SessionActivities(store),
         ModelActivities(store, config),
@@ -59,9 +89,10 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         pausing,
         CompactionActivities(store, config),
         SubagentActivities(store),
+        MemoryActivities(store, shelf),
     ]
     steps = [step for family in families for step in _steps(family)]
-    return Parts(store, terminals, config, pausing.trees, steps)
+    return Parts(store, terminals, config, pausing.trees, (shelf, asked_shelf), steps)
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:

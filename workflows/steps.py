@@ -129,3 +129,6 @@ compact_context = LongStep("compact_context", timeout=timedelta(minutes=5), atte
 suspend_processes = LongStep("suspend_processes", timeout=timedelta(seconds=30), attempts=3)
 resume_processes = LongStep("resume_processes", timeout=timedelta(seconds=30), attempts=3)
 kill_processes = LongStep("kill_processes", timeout=timedelta(minutes=2), attempts=5)
+sync_memory = LongStep(
+    "sync_memory", timeout=timedelta(hours=6), attempts=10, longest_wait=timedelta(minutes=1)
+)

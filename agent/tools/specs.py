@@ -211,6 +211,18 @@ SESSION_SEARCH = ToolSpec(
     ),
     repeat_safe=True,
 )
+MEMORY_SEARCH = ToolSpec(
+    "memory_search",
+    "Search your memory: notes of this project in MEMORY.md and memory/, found by meaning and by "
+    "words. Use it before you answer questions about earlier decisions, people, dates or "
+    "preferences. Answers paths with line numbers and the text there.",
+    _object(
+        ["query"],
+        query=_text("What to remember, in your own words.", 4000),
+        limit=_whole("How many hits (default 6).", 1, 50),
+    ),
+    repeat_safe=True,
+)
 
 ALL = (
     SHELL,
@@ -224,6 +236,7 @@ ALL = (
     ISSUE,
     SUBAGENT,
     SESSION_SEARCH,
+    MEMORY_SEARCH,
 )
 BY_NAME = {spec.name: spec for spec in ALL}
 NEEDS_ISSUE = frozenset({TODO.name, ISSUE.name})
@@ -236,7 +249,12 @@ def enabled(agent_tools: Mapping[str, Switch], name: str) -> bool:
 
 
 def offered(
-    agent_tools: Mapping[str, Switch], *, root: bool, has_subagents: bool, bound_issue: bool
+    agent_tools: Mapping[str, Switch],
+    *,
+    root: bool,
+    has_subagents: bool,
+    bound_issue: bool,
+    remembers: bool,
 ) -> list[ToolSpec]:
     """The tools to tell the model about, always in the same order so that prompts stay cached."""
     return [
@@ -244,7 +262,9 @@ def offered(
         if spec.name in NEEDS_ISSUE and not bound_issue
         else spec
         for spec in ALL
-        if _available(spec, agent_tools, root=root, has_subagents=has_subagents)
+        if _available(
+            spec, agent_tools, root=root, has_subagents=has_subagents, remembers=remembers
+        )
     ]
 
 
@@ -255,6 +275,7 @@ def refusal_at_dispatch(
     root: bool,
     has_subagents: bool,
     bound_issue: bool,
+    remembers: bool,
 ) -> str | None:
     """Why this call may not run, in words for the model; None when it may."""
     spec = BY_NAME.get(name)
@@ -262,7 +283,9 @@ def refusal_at_dispatch(
         return f"There is no tool {name[:80]!r}. Use one of the tools you were offered."
     if spec.root_only and not root:
         return f"The tool {name!r} is for the root agent only; tell your caller what you need."
-    if not _available(spec, agent_tools, root=root, has_subagents=has_subagents):
+    if not _available(
+        spec, agent_tools, root=root, has_subagents=has_subagents, remembers=remembers
+    ):
         return f"The tool {name!r} is disabled for this agent."
     if name in NEEDS_ISSUE and not bound_issue:
         return UNBOUND
@@ -270,10 +293,15 @@ def refusal_at_dispatch(
 
 
 def _available(
-    spec: ToolSpec, agent_tools: Mapping[str, Switch], *, root: bool, has_subagents: bool
+    spec: ToolSpec,
+    agent_tools: Mapping[str, Switch],
+    *,
+    root: bool,
+    has_subagents: bool,
+    remembers: bool,
 ) -> bool:
     if spec.root_only and not root:
         return False
-    if spec is SUBAGENT and not has_subagents:
+    if (spec is SUBAGENT and not has_subagents) or (spec is MEMORY_SEARCH and not remembers):
         return False
     return enabled(agent_tools, spec.name)

@@ -18,6 +18,7 @@ _TELLING = {
     "issue": "op",
     "subagent": "name",
     "session_search": "query",
+    "memory_search": "query",
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from agent.conversation import ToolCall, Turn
 from agent.script import Step
 from agent.tokens import estimate, estimate_turns
+from tests.stub.embeddings import Embeddings
 from tests.stub.http_stub import Recorded, Reply
 from tests.stub.scripted_stub import ScriptedStub
 
@@ -22,7 +23,11 @@ CREATED = 1_700_000_000
 
 
 class OpenAIStub(ScriptedStub):
-    """`POST /v1/chat/completions`, streamed or not, and `GET /v1/models`."""
+    """`POST /v1/chat/completions`, streamed or not, `/v1/embeddings`, and `GET /v1/models`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = Embeddings()
 
     @property
     def base_url(self) -> str:
@@ -35,6 +40,8 @@ class OpenAIStub(ScriptedStub):
             await reply.json(200, {"object": "list", "data": [{"id": "stub-1", "object": "model"}]})
         elif recorded.path.endswith("/chat/completions"):
             await self._complete(recorded.body, reply)
+        elif recorded.path.endswith("/embeddings"):
+            await self.embeddings.answer(recorded.body, reply)
         else:
             await reply.json(404, _error("no such path", "not_found", None))
 

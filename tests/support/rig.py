@@ -114,6 +114,8 @@ class Rig:
         await self.stop_worker()
         assert self._parts is not None
         await self._parts.terminals.close()
+        for shelf in self._parts.shelves:
+            shelf.close()
 
     async def start_worker(self) -> None:
         """Serve the rig's own task queue."""

@@ -36,17 +36,17 @@ ARGUMENTS: dict[str, list[str]] = {
     "issue": ["op", "status", "body"],
     "subagent": ["name", "prompt"],
     "session_search": ["query", "limit"],
+    "memory_search": ["query", "limit"],
 }
+USUAL = {"root": True, "has_subagents": True, "bound_issue": True, "remembers": True}
 
 
 def names(tools: dict[str, ToolSwitch], **where: bool) -> list[str]:
-    known = {"root": True, "has_subagents": True, "bound_issue": True, **where}
-    return [spec.name for spec in offered(tools, **known)]
+    return [spec.name for spec in offered(tools, **{**USUAL, **where})]
 
 
 def refused(name: str, tools: dict[str, ToolSwitch], **where: bool) -> str | None:
-    known = {"root": True, "has_subagents": True, "bound_issue": True, **where}
-    return refusal_at_dispatch(name, tools, **known)
+    return refusal_at_dispatch(name, tools, **{**USUAL, **where})
 
 
 def test_names_and_arguments_are_those_of_the_contract() -> None:
@@ -79,9 +79,15 @@ def test_the_subagent_tool_needs_subagents() -> None:
     assert refused("subagent", EVERY, has_subagents=False)
 
 
+def test_memory_is_searched_only_where_there_is_one() -> None:
+    assert "memory_search" in names(EVERY)
+    assert "memory_search" not in names(EVERY, remembers=False)
+    assert "disabled" in (refused("memory_search", EVERY, remembers=False) or "")
+
+
 def test_a_disabled_or_unknown_tool_is_refused_at_dispatch() -> None:
     assert "disabled" in (refused("shell", {"shell": ToolSwitch(enabled=False)}) or "")
-    assert "no tool" in (refused("memory_search", EVERY) or "")
+    assert "no tool" in (refused("remember", EVERY) or "")
     assert refused("shell", EVERY) is None
 
 
@@ -90,7 +96,7 @@ def test_without_a_bound_issue_todo_tells_the_agent_to_ask_for_one() -> None:
     assert refused("todo", EVERY, bound_issue=False) == UNBOUND
     assert "Ask the operator to bind" in UNBOUND
     told = {spec.name: spec.description for spec in offered(
-        EVERY, root=True, has_subagents=False, bound_issue=False
+        EVERY, **{**USUAL, "bound_issue": False}
     )}  # fmt: skip
     assert UNBOUND in told["todo"]
 

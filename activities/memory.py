@@ -1,0 +1,102 @@
+"""Brings a project's memory to what its sources are now; the worker is its only writer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import structlog
+from temporalio import activity
+
+from activities.heartbeats import EVERY_S
+from activities.refusals import answering
+from domain.memory import SyncReport
+from domain.memory_steps import MemorySyncStep
+from memory.shelf import Shelf
+from storage import projects
+from storage.opening import OpenStore
+from storage.tables import Project
+
+log = structlog.get_logger()
+# So often an embedder whose trouble may pass is waited for; then another, or none, does its work.
+PATIENCE = 4
+
+
+class Stopped(Exception):
+    """The sync was asked to stop: cancelled, or its worker is going away."""
+
+
+class MemoryActivities:
+    """The one step of `MemorySyncWorkflow`."""
+
+    def __init__(self, store: OpenStore, shelf: Shelf) -> None:
+        self.store = store
+        self.shelf = shelf
+
+    @activity.defn(name="sync_memory")
+    @answering
+    async def sync_memory(self, step: MemorySyncStep) -> SyncReport:
+        """One round. Safe to repeat: embeddings that were made are in the cache, the rest is new.
+
+        An index that is built anew takes the old one's place only when it is whole.
+        """
+        project = await self.store.aread(lambda db: projects.by_id(db, step.project_id))
+        progress = Progress(activity.info().attempt)
+        async with _telling(progress):
+            report = await _stoppable(
+                asyncio.to_thread(self._sync, progress, project, step), progress
+            )
+        log.info("memory.synced", project=step.project_id, **report.model_dump(exclude_none=True))
+        return report
+
+    def _sync(self, progress: Progress, project: Project, step: MemorySyncStep) -> SyncReport:
+        with self.shelf.open(project) as memory:
+            return memory.sync(
+                force=step.force, progress=progress.tell, patient=progress.attempt < PATIENCE
+            )
+
+
+class Progress:
+    """How far a sync is; told from its thread, and the way to stop it."""
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        self.done = 0
+        self.total = 0
+        self.stop = threading.Event()
+
+    def tell(self, done: int, total: int) -> None:
+        """Take note; raises when the sync shall stop."""
+        self.done, self.total = done, total
+        if self.stop.is_set():
+            raise Stopped
+
+
+async def _stoppable(work: Coroutine[Any, Any, SyncReport], progress: Progress) -> SyncReport:
+    """The work's end. Cancelled, it stops at its next piece, and we leave after it has."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        progress.stop.set()
+        with contextlib.suppress(Stopped):
+            return await task
+        raise
+
+
+@contextlib.asynccontextmanager
+async def _telling(progress: Progress) -> AsyncIterator[None]:
+    task = asyncio.create_task(_tell(progress))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _tell(progress: Progress) -> None:
+    while True:
+        activity.heartbeat(progress.done, progress.total)
+        await asyncio.sleep(EVERY_S)

@@ -1,0 +1,133 @@
+"""Memories for the API: it reads their indexes itself, and asks the workflow to write them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from domain.errors import Refusal, Unavailable
+from domain.ids import new_id
+from domain.memory import SyncReport
+from memory.shelf import Shelf
+from settings.environment import Settings
+from storage.tables import Project
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+# A search waits this long for what is not indexed yet, then answers with what there is.
+SEARCH_WAIT_S = 3.0
+SYNC_WAIT_S = 25.0
+AWAY = "Temporal does not answer just now; the same request may be repeated"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search answers."""
+
+    items: list[dict[str, Any]]
+    synced: bool  # whether the index was brought up to date for this search
+    stale: bool  # whether something is not indexed yet
+    warnings: list[str]
+
+
+class Memories:
+    """What the routes ask. Everything that reads an index runs in a thread."""
+
+    def __init__(
+        self, settings: Settings, shelf: Shelf, client: Callable[[], Awaitable[Client]]
+    ) -> None:
+        self.shelf = shelf
+        self._settings = settings
+        self._client = client
+
+    async def search(
+        self, project: Project, query: str, *, limit: int | None, min_score: float | None
+    ) -> Found:
+        """The best hits, after a sync where the index is behind and the project wants that."""
+        dirty, wanted = await asyncio.to_thread(self._look, project)
+        synced = dirty and wanted and await self._brought_up_to_date(project)
+        return await asyncio.to_thread(
+            self._find, project, query, limit, min_score, synced=synced, stale=dirty and not synced
+        )
+
+    async def sync(self, project: Project, command_id: str, *, force: bool) -> SyncReport | None:
+        """Have a round made; its report, or None when it takes longer than we wait."""
+        await asyncio.to_thread(self._check, project)
+        return await self._sync(project.id, command_id, force=force, wait_s=SYNC_WAIT_S)
+
+    async def status(self, project: Project) -> dict[str, Any]:
+        """What the index holds, and whether a sync goes on."""
+        shown = await asyncio.to_thread(self._status, project)
+        return {**shown, "sync": await self._progress(project.id)}
+
+    def close(self) -> None:
+        """Give back the open files."""
+        self.shelf.close()
+
+    def _check(self, project: Project) -> None:
+        with self.shelf.open(project):
+            return
+
+    def _look(self, project: Project) -> tuple[bool, bool]:
+        with self.shelf.open(project) as memory:
+            return memory.is_dirty(patient=True), memory.settings.sync.on_search
+
+    def _find(
+        self,
+        project: Project,
+        query: str,
+        limit: int | None,
+        min_score: float | None,
+        *,
+        synced: bool,
+        stale: bool,
+    ) -> Found:
+        with self.shelf.open(project) as memory:
+            hits = memory.search(query, limit=limit, min_score=min_score)
+            warnings = memory.warnings()
+        return Found([hit.model_dump() for hit in hits], synced, stale, warnings)
+
+    def _status(self, project: Project) -> dict[str, Any]:
+        with self.shelf.open(project) as memory:
+            return {**memory.status().model_dump(), "warnings": memory.warnings()}
+
+    async def _brought_up_to_date(self, project: Project) -> bool:
+        try:
+            report = await self._sync(project.id, new_id(), force=False, wait_s=SEARCH_WAIT_S)
+        except Refusal:
+            return False  # what is there can be searched without Temporal and without a worker
+        return report is not None
+
+    async def _sync(
+        self, project_id: str, command_id: str, *, force: bool, wait_s: float
+    ) -> SyncReport | None:
+        # temporalio takes most of a second to import; the API serves before it needs it.
+        from workflows import memory_client  # noqa: PLC0415
+
+        return await memory_client.sync(
+            await self._connected(),
+            self._settings.task_queue,
+            project_id,
+            command_id=command_id,
+            force=force,
+            wait_s=wait_s,
+        )
+
+    async def _progress(self, project_id: str) -> dict[str, Any]:
+        from workflows import memory_client  # noqa: PLC0415
+
+        try:
+            found = await memory_client.progress(await self._connected(), project_id)
+        except Unavailable:
+            return {"state": "unknown", "done": None, "total": None}
+        state = "running" if found.running else "idle"
+        return {"state": state, "done": found.done, "total": found.total}
+
+    async def _connected(self) -> Client:
+        try:
+            return await self._client()
+        except RuntimeError as error:
+            raise Unavailable(AWAY) from error

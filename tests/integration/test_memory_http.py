@@ -1,0 +1,172 @@
+"""Memory over HTTP, with a real Temporal and a real worker: search, sync, status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import api.memory
+from tests.stub.openai_stub import OpenAIStub
+from tests.support.remembering import STUB, Remembering, remembering
+from tests.support.rig import Rig, until
+
+TEA = "# Tea\n\nThe kettle stands in the pantry, behind the flour.\n"
+ODD = [
+    '"',
+    "((",
+    "AND OR",
+    "a*b^c:d",
+    "\\",
+    "漢字",
+    "'; DROP TABLE chunks; --",
+    "NEAR(",
+    "é" * 4000,
+]
+
+
+@pytest.fixture
+async def desk(rig: Rig) -> AsyncIterator[Remembering]:
+    async with remembering(rig) as made:
+        yield made
+
+
+@pytest.fixture
+async def embedding_desk(rig: Rig, stub: OpenAIStub) -> AsyncIterator[Remembering]:
+    async with remembering(rig, STUB.format(base_url=stub.base_url)) as made:
+        yield made
+
+
+@pytest.mark.req("O-001", "O-035")
+async def test_a_search_finds_what_was_just_written(desk: Remembering) -> None:
+    project = desk.project("home", tea=TEA)
+    found = await desk.search("home", "kettle", min_score=0)
+    [hit] = found["items"]
+    assert (hit["path"], hit["source"], hit["start_line"]) == ("memory/tea.md", "memory", 1)
+    assert "pantry" in hit["snippet"]
+    assert (found["synced"], found["stale"]) == (True, False)
+    again = await desk.search("home", "kettle", min_score=0)
+    assert (again["synced"], again["stale"]) == (False, False)
+    assert (desk.rig.store.home / "memory" / f"{project['id']}.sqlite").exists()
+
+
+async def test_a_memory_is_named_by_the_projects_id_or_name_and_is_its_owners(
+    desk: Remembering,
+) -> None:
+    project = desk.project("home", tea=TEA)
+    assert (await desk.status(project["id"]))["project_id"] == project["id"]
+    assert (await desk.status("home"))["project_id"] == project["id"]
+    stranger = desk.caller.api.operator()
+    for agent in (project["id"], "home"):
+        answer = await asyncio.to_thread(stranger.http.get, f"/memory/{agent}/status")
+        assert answer.status_code == 404
+    stranger.close()
+
+
+async def test_a_name_that_two_projects_have_is_refused_with_their_ids(desk: Remembering) -> None:
+    one = desk.project("twin", tea=TEA)
+    file = "version: 1\nproject: twin\nprimary: {model: 'scripted:echo'}\n"
+    other = desk.caller.project(desk.rig.folder / "elsewhere", file)
+    answer = await desk.post("twin/search", {"query": "kettle"})
+    assert answer.status_code == 409
+    error = answer.json()["error"]
+    assert error["details"]["ids"] == sorted([one["id"], other["id"]])
+    assert "use an id" in error["message"]
+
+
+async def test_a_disabled_memory_and_an_empty_question_are_refused(desk: Remembering) -> None:
+    desk.project("silent", "memory: {enabled: false}\n", tea=TEA)
+    for path, body in (("search", {"query": "tea"}), ("sync", {})):
+        answer = await desk.post(f"silent/{path}", body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+    desk.project("home", tea=TEA)
+    for query in ("", "  \n"):
+        answer = await desk.post("home/search", {"query": query})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "validation_failed")
+
+
+async def test_any_text_can_be_asked_for(desk: Remembering) -> None:
+    desk.project("home", tea=TEA)
+    for query in ODD:
+        assert isinstance((await desk.search("home", query))["items"], list)
+
+
+async def test_a_sync_tells_what_it_did_and_the_same_key_does_it_once(desk: Remembering) -> None:
+    project = desk.project("home", tea=TEA, coffee="Beans are in the cellar.\n")
+    report = await desk.sync("home")
+    assert (report["files"], report["files_changed"], report["model"]) == (2, 2, "fts-only")
+    (desk.rig.folder / "home" / "memory" / "tea.md").unlink()
+    first = await desk.post("home/sync", {}, **{"Idempotency-Key": "once"})
+    assert first.json()["report"]["files_removed"] == 1
+    again = await desk.post("home/sync", {}, **{"Idempotency-Key": "once"})
+    assert again.json() == first.json()
+    assert (await desk.sync("home", force=True))["reindexed"]
+    status = await desk.status("home")
+    assert (status["files"], status["dirty"], status["sync"]["state"]) == (1, False, "idle")
+    assert status["path"].endswith(f"{project['id']}.sqlite")
+
+
+async def test_without_a_worker_a_search_answers_with_what_there_is(
+    desk: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.project("home", tea=TEA)
+    await desk.sync("home")
+    await desk.rig.stop_worker()
+    monkeypatch.setattr(api.memory, "SEARCH_WAIT_S", 0.1)
+    monkeypatch.setattr(api.memory, "SYNC_WAIT_S", 0.1)
+    (desk.rig.folder / "home" / "memory" / "new.md").write_text("The kettle is blue.\n")
+    found = await desk.search("home", "kettle", min_score=0)
+    assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
+    assert (found["synced"], found["stale"]) == (False, True)
+    answer = await desk.post("home/sync")
+    assert (answer.status_code, answer.json()["state"]) == (202, "running")
+    assert (await desk.status("home"))["sync"]["state"] == "running"
+    await desk.rig.start_worker()
+
+    def indexed() -> bool:
+        status = desk.caller.http.get("/memory/home/status").json()
+        return status["sync"]["state"] == "idle" and not status["dirty"]
+
+    await until(indexed, "the sync that was asked for")
+
+
+async def test_extra_paths_outside_are_read_only_where_the_operator_allowed_it(
+    rig: Rig,
+) -> None:
+    notes, secrets = rig.folder / "notes", rig.folder / "secrets"
+    for folder in (notes, secrets):
+        folder.mkdir()
+        (folder / "note.md").write_text(f"A raven sits in {folder.name}.\n")
+    config = f'[memory]\nembedding = "none"\nallow_paths = ["{notes}"]\n'
+    async with remembering(rig, config) as desk:
+        paths = f"memory: {{extra_paths: ['{notes}', '{secrets}', '../secrets', 'docs']}}\n"
+        desk.project("home", paths, tea=TEA)
+        found = await desk.search("home", "raven", min_score=0)
+        assert ["notes" in hit["snippet"] for hit in found["items"]] == [True]
+        warnings = (await desk.status("home"))["warnings"]
+    assert [str(secrets) in warnings[0], "../secrets" in warnings[1]] == [True, True]
+    assert len(warnings) == 2
+
+
+@pytest.mark.req("O-030")
+async def test_a_provider_that_fails_leaves_a_search_by_words_that_says_so(
+    embedding_desk: Remembering, stub: OpenAIStub
+) -> None:
+    desk = embedding_desk
+    desk.project("home", tea=TEA)
+    found = await desk.search("home", "kettle", min_score=0)
+    assert found["items"][0]["vector_score"] is not None
+    assert stub.embeddings.texts
+    stub.embeddings.always = 401
+    found = await desk.search("home", "pantry", min_score=0)
+    assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
+    assert found["items"][0]["text_score"] is not None
+    assert found["warnings"]
+
+
+async def test_a_wrong_embedder_is_a_warning_and_words_are_found(desk: Remembering) -> None:
+    desk.project("home", "memory: {embedding: 'scripted:nothing'}\n", tea=TEA)
+    found = await desk.search("home", "kettle", min_score=0)
+    assert len(found["items"]) == 1
+    assert "has no embeddings" in found["warnings"][0]

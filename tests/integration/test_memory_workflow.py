@@ -1,0 +1,126 @@
+"""The sync of a memory as a workflow: one writer, one more round, nothing private in history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import CancelledError
+
+import activities.memory
+from activities.memory import Progress
+from domain.memory_steps import workflow_id
+from tests.stub.openai_stub import OpenAIStub
+from tests.support.remembering import STUB, Remembering, remembering
+from tests.support.rig import Rig, script, until
+from workflows import memory_client
+
+SECRET = "the raven sleeps at noon"
+
+
+@pytest.fixture
+async def desk(rig: Rig, stub: OpenAIStub) -> AsyncIterator[Remembering]:
+    async with remembering(rig, STUB.format(base_url=stub.base_url)) as made:
+        yield made
+
+
+async def rounds_of(handle: WorkflowHandle) -> int:  # type: ignore[type-arg]
+    """How many rounds its history has."""
+    history = await handle.fetch_history()
+    scheduled = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    return sum(event.event_type == scheduled for event in history.events)
+
+
+async def ask(desk: Remembering, project_id: str) -> None:
+    await memory_client.ask(desk.rig.client, desk.rig.settings.task_queue, project_id)
+
+
+async def test_requests_during_a_round_lead_to_one_more(
+    desk: Remembering, stub: OpenAIStub
+) -> None:
+    project = desk.project("home", raven=SECRET)
+    stub.embeddings.held_after = stub.embeddings.requests
+    await ask(desk, project["id"])
+    await until(lambda: stub.embeddings.requests, "the first round to embed")
+    (desk.rig.folder / "home" / "memory" / "more.md").write_text("A second note.\n")
+    for _ in range(5):
+        await ask(desk, project["id"])
+    status = await desk.status("home")
+    assert status["sync"]["state"] == "running"
+    stub.embeddings.held_after = None
+    handle = desk.rig.client.get_workflow_handle(workflow_id(project["id"]))
+    await handle.result()
+    assert await rounds_of(handle) == 2
+    assert (await desk.status("home"))["files"] == 2
+
+
+async def test_a_history_holds_ids_and_counts_but_no_word(
+    desk: Remembering,
+) -> None:
+    project = desk.project("home", raven=SECRET)
+    await desk.sync("home")
+    handle = desk.rig.client.get_workflow_handle(workflow_id(project["id"]))
+    await handle.result()
+    history = await handle.fetch_history()
+    text = json.dumps(history.to_json_dict())
+    for event in history.events:
+        text += event.SerializeToString().decode("utf-8", "replace")
+    assert project["id"] in text
+    assert "raven" not in text
+
+
+async def test_a_cancelled_sync_stops_and_leaves_the_old_index(
+    desk: Remembering, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Progress] = []
+
+    class Kept(Progress):
+        def __init__(self, attempt: int) -> None:
+            super().__init__(attempt)
+            begun.append(self)
+
+    monkeypatch.setattr(activities.memory, "Progress", Kept)
+    project = desk.project("home", raven=SECRET)
+    await desk.sync("home")
+    (desk.rig.folder / "home" / "memory" / "more.md").write_text("A second note.\n")
+    stub.embeddings.held_after = stub.embeddings.requests
+    before = stub.embeddings.requests
+    await ask(desk, project["id"])
+    await until(lambda: stub.embeddings.requests > before, "the round to embed")
+    handle = desk.rig.client.get_workflow_handle(workflow_id(project["id"]))
+    await handle.cancel()
+    await until(begun[-1].stop.is_set, "the worker to hear of it")
+    stub.embeddings.held_after = None
+    with pytest.raises(WorkflowFailureError) as failed:
+        await handle.result()
+    assert isinstance(failed.value.cause, CancelledError)
+    found = await desk.search("home", "raven", min_score=0)
+    assert "memory/raven.md" in [hit["path"] for hit in found["items"]]
+
+
+async def test_trouble_that_passes_is_overcome(desk: Remembering, stub: OpenAIStub) -> None:
+    desk.project("home", raven=SECRET)
+    stub.embeddings.faults.extend([503, "drop"])
+    report = await desk.sync("home")
+    assert report["files"] == 1
+    assert (await desk.status("home"))["dirty"] is False
+
+
+async def test_the_tool_finds_what_the_project_remembers(desk: Remembering) -> None:
+    project = desk.project("home", raven=SECRET)
+    rig = desk.rig
+    rig.operator_id = desk.caller.id
+    session = rig.session(project["id"])
+    asked = script({"call": "memory_search", "arguments": {"query": "raven"}}, {"say": "done"})
+    run = await rig.run(session, asked)
+    assert run.state == "done"
+    [answer] = [one for one in rig.messages(session) if one.role == "tool"]
+    found = json.loads(answer.content)
+    assert found["count"] == 1
+    [hit] = found["hits"]
+    assert set(hit) == {"path", "start_line", "end_line", "score", "snippet"}
+    assert hit["path"] == "memory/raven.md"
+    assert SECRET in hit["snippet"]

@@ -1,0 +1,101 @@
+"""A project with notes, a worker and an API over one store: memory as the product serves it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from settings.config import Config, parse_config
+from storage import projects
+from storage.tables import Project
+from tests.support.api_server import ApiServer, Caller
+from tests.support.rig import Rig
+
+WORDS_ONLY = '[memory]\nembedding = "none"\n'
+STUB = """
+[providers.stub]
+driver = "openai"
+base_url = "{base_url}"
+api_key = "test"
+[memory]
+embedding = "stub:stub-embed"
+"""
+
+
+def configured(text: str = WORDS_ONLY) -> Config:
+    """A configuration, as config.toml would say it."""
+    return parse_config(text.encode(), Path("config.toml"))
+
+
+class Remembering:
+    """One caller and the rig's worker. The worker lives on this loop: calls go through threads."""
+
+    def __init__(self, rig: Rig, caller: Caller) -> None:
+        self.rig = rig
+        self.caller = caller
+
+    def project(self, name: str, text: str = "", **notes: str) -> dict[str, Any]:
+        """A loaded folder with notes in its `memory` folder; `text` is more of its file."""
+        folder = self.rig.folder / name
+        file = f"version: 1\nproject: {name}\nprimary: {{model: 'scripted:echo'}}\n{text}"
+        (folder / "memory").mkdir(parents=True, exist_ok=True)
+        for title, words in notes.items():
+            (folder / "memory" / f"{title}.md").write_text(words)
+        return self.caller.project(folder, file)
+
+    def row(self, project_id: str) -> Project:
+        """The project as the database has it."""
+        return self.rig.store.read(lambda db: projects.by_id(db, project_id))
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> httpx2.Response:
+        """A POST below /memory."""
+        return await asyncio.to_thread(
+            self.caller.http.post, f"/memory/{path}", json=body or {}, headers=headers
+        )
+
+    async def search(self, agent: str, query: str, **body: Any) -> dict[str, Any]:
+        """A search that is answered."""
+        answer = await self.post(f"{agent}/search", {"query": query, **body})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def sync(self, agent: str, *, force: bool = False) -> dict[str, Any]:
+        """A sync that comes to its end."""
+        answer = await self.post(f"{agent}/sync", {"force": force})
+        assert answer.status_code == 200, answer.text
+        report: dict[str, Any] = answer.json()["report"]
+        return report
+
+    async def status(self, agent: str) -> dict[str, Any]:
+        """How the memory stands."""
+        answer = await asyncio.to_thread(self.caller.http.get, f"/memory/{agent}/status")
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@asynccontextmanager
+async def remembering(rig: Rig, config: str = WORDS_ONLY) -> AsyncIterator[Remembering]:
+    """The API beside the rig's worker, both with this config.toml."""
+    rig.config = configured(config)
+    api = ApiServer(rig.store, rig.store.home)
+    (rig.store.home / "config.toml").write_text(config)
+    api.settings = api.settings.model_copy(
+        update={
+            "temporal_address": rig.settings.temporal_address,
+            "task_queue": rig.settings.task_queue,
+        }
+    )
+    await asyncio.to_thread(api.start)
+    caller = api.operator()
+    try:
+        yield Remembering(rig, caller)
+    finally:
+        caller.close()
+        await asyncio.to_thread(api.stop)
