@@ -2,7 +2,7 @@
 # Installs the Debian packages that the tests need and this machine lacks. Elsewhere it only names them.
 set -eu
 
-packages="bubblewrap git tmux vim less postgresql"
+packages="bubblewrap git tmux vim less postgresql chromium"
 missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "install ok installed" || missing="$missing $package"

@@ -133,7 +133,7 @@ def page(
 def page_before(
     db: Db, session_id: str, *, before_seq: int, limit: int, include_superseded: bool = False
 ) -> list[tuple[Message, list[dict[str, str]]]]:
-    """Up to `limit` messages before a seq, oldest first: the end of a conversation, page by page."""
+    """Up to `limit` messages before a seq, oldest first: a conversation from its end."""
     chain = levels(db, session_id)
     gone = superseded(db, chain)
     chosen: list[tuple[Message, list[dict[str, str]]]] = []

@@ -1,9 +1,8 @@
-"""The page in a real browser: first session, pause and rollback, lost connections, foreign words."""
+"""The page in a real browser: a first session, pause and rollback, lost connections, escaping."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,61 +11,49 @@ import pytest
 
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
+from tests.support.browser import Browser, BrowserMissing, Page, chromium
 from tests.support.product import Product
 from tests.support.waiting import wait_for
 
-playwright = pytest.importorskip("playwright.sync_api")
-
 Make = Callable[..., dict[str, Any]]
-# Against hanging for ever, not a measure.
-PATIENCE_MS = 120_000
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 800}
 SLOW = {"say": "one two three four five six seven eight", "chunks": 8, "every_ms": 150}
+ANSWER = ".message.primary:not(.live)"
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Debian's chromium."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed (scripts/system-packages.sh installs it)")
-    with playwright.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
+def browser() -> Iterator[Browser]:
+    """One chromium for all tests of the page."""
+    try:
+        with chromium() as started:
+            yield started
+    except BrowserMissing as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
-def page(browser: Any, product: Product, operator: Account) -> Iterator[Any]:
-    """A phone's browser, signed in by a launch link; no script error stays unseen."""
-    context = browser.new_context(viewport=PHONE)
-    context.set_default_timeout(PATIENCE_MS)
-    shown = context.new_page()
-    errors: list[str] = []
-    shown.on("pageerror", lambda error: errors.append(str(error)))
+def page(browser: Browser, product: Product, operator: Account) -> Iterator[Page]:
+    """A phone's browser, signed in by a launch link."""
     link = product.command("launch", "--operator", operator.name).stdout.split()[-1]
-    shown.goto(link)
-    yield shown
-    context.close()
-    assert errors == []
+    with browser.page(width=390, height=844) as shown:
+        shown.goto(link)
+        yield shown
 
 
-def open_session(page: Any, product: Product, session_id: str) -> None:
+def open_session(page: Page, product: Product, session_id: str) -> None:
     """The session's view, connected."""
     page.goto(f"{product.url}/#/sessions/{session_id}")
-    page.locator("[data-connection=live]").wait_for()
+    page.see("[data-connection=live]")
 
 
-def send(page: Any, text: str) -> None:
+def send(page: Page, text: str) -> None:
     """Write a message and send it."""
-    page.get_by_label("Message").fill(text)
-    page.get_by_role("button", name="Send").click()
+    page.write("textarea[name=message]", text)
+    page.click("button", "Send")
 
 
-def in_state(page: Any, state: str) -> None:
+def in_state(page: Page, state: str) -> None:
     """Until the page shows the session in this state."""
-    page.locator(f".head[data-state={state}]").wait_for()
+    page.see(f".head[data-state={state}]")
 
 
 def said(client: httpx2.Client, session_id: str) -> list[str]:
@@ -75,50 +62,53 @@ def said(client: httpx2.Client, session_id: str) -> list[str]:
     return [f"m-{item['id']}" for item in items if item["role"] != "tool"]
 
 
-def shown_messages(page: Any) -> list[str]:
+def shown_messages(page: Page) -> list[str]:
     """The ids of the messages on the page, from top to bottom."""
-    found: list[str] = page.eval_on_selector_all(".message", "all => all.map(one => one.id)")
+    found: list[str] = page.evaluate(
+        "[...document.querySelectorAll('.message')].map(one => one.id)"
+    )
     return found
 
 
 def test_a_first_session_from_the_launch_link_to_a_streamed_answer(
-    page: Any, project: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
+    page: Page, project: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
 ) -> None:
     stub.play(SLOW)
     page.reload()
-    page.get_by_role("button", name="New session").click()
-    page.locator("[data-connection=live]").wait_for()
+    page.click("button", "New session")
+    page.see("[data-connection=live]")
     send(page, "count to **eight**")
-    page.locator(".message.live", has_text="one two").wait_for()
-    page.locator(".message.primary:not(.live)", has_text="seven eight").wait_for()
+    page.see(".message.live", "one two")
+    page.see(ANSWER, "seven eight")
     in_state(page, "idle")
-    assert page.locator(".message.operator strong").inner_text() == "eight"
+    assert page.text(".message.operator strong") == "eight"
     [session] = client.get("/sessions").json()["items"]
     assert (session["source"], session["message_count"]) == ("web", 2)
     assert shown_messages(page) == said(client, session["id"])
     # Nothing is wider than a phone.
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.get_by_role("link", name="Holdfast").click()
-    page.locator(".card", has_text="count to").wait_for()
+    page.click("a", "Holdfast")
+    page.see(".card", "count to")
 
 
 def test_what_a_model_says_stays_words(
-    page: Any, product: Product, session: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
+    page: Page, product: Product, session: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
 ) -> None:
-    evil = "<img src=x onerror=\"document.body.id='owned'\"> <script>document.body.id='owned'</script>"
-    links = "[click](javascript:document.body.id='owned') [fine](https://example.org/a)"
+    owned = "document.body.id='owned'"
+    evil = f'<img src=x onerror="{owned}"> <script>{owned}</script>'
+    links = f"[click](javascript:{owned}) [fine](https://example.org/a)"
     stub.play({"say": f"{evil}\n\n{links}\n\n```html\n{evil}\n```"})
-    client.put(f"/sessions/{session['id']}", json={"title": evil[:190]})
+    client.put(f"/sessions/{session['id']}", json={"title": evil})
     open_session(page, product, session["id"])
     send(page, evil)
-    page.locator(".message.primary:not(.live)").wait_for()
+    page.see(ANSWER)
     in_state(page, "idle")
-    assert "<img src=x" in page.locator(".message.primary .text").inner_text()
-    assert page.locator("main img, main script").count() == 0
-    addresses = page.eval_on_selector_all(".message a", "all => all.map(one => one.href)")
+    assert "<img src=x" in page.text(f"{ANSWER} .text")
+    assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    addresses = page.evaluate("[...document.querySelectorAll('.message a')].map(one => one.href)")
     assert addresses == ["https://example.org/a"]
     page.goto(f"{product.url}/#/")
-    page.locator(".card", has_text="<img").wait_for()
+    page.see(".card", "<img")
     assert page.evaluate("document.body.id") == ""
     policy = httpx2.get(product.url, trust_env=False).headers["content-security-policy"]
     assert "script-src 'self'" in policy
@@ -126,76 +116,72 @@ def test_what_a_model_says_stays_words(
 
 
 def test_pause_resume_and_roll_back_with_the_buttons(
-    page: Any, product: Product, session: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
+    page: Page, product: Product, session: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
 ) -> None:
     waiting = {"call": "shell", "arguments": {"command": "echo begun; sleep 1; echo over"}}
     stub.play(waiting, {"say": "That was it."})
     open_session(page, product, session["id"])
     send(page, "work")
-    in_state(page, "running")
-    page.get_by_role("button", name="Pause").click()
+    page.see("details.call")
+    page.click("button", "Pause")
     in_state(page, "paused")
-    page.locator(".panel.pause", has_text="paused in the browser").wait_for()
-    assert page.get_by_role("button", name="Send").is_disabled()
-    page.get_by_role("button", name="Resume").click()
-    page.locator(".message.primary", has_text="That was it.").wait_for()
+    page.see(".panel.pause", "paused in the browser")
+    assert page.evaluate("document.querySelector('.composer button').disabled")
+    page.click("button", "Resume")
+    page.see(ANSWER, "That was it.")
     in_state(page, "idle")
-    page.locator("details.call summary", has_text="done").click()
-    page.locator("details.call .output", has_text="over").wait_for()
-    page.get_by_role("button", name="Roll back…").click()
-    page.locator(".panel li button").first.click()
-    page.locator(".message.primary", has_text="That was it.").wait_for(state="detached")
+    page.see("details.call .output", "over")
+    page.see("details.call summary", "done")
+    page.click("button", "Roll back")
+    page.click(".panel li button")
+    page.miss(ANSWER, "That was it.")
     assert shown_messages(page) == said(client, session["id"])
 
 
 def test_a_killed_api_costs_the_page_nothing(
-    page: Any, product: Product, session: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
+    page: Page, product: Product, session: dict[str, Any], client: httpx2.Client, stub: OpenAIStub
 ) -> None:
-    stub.play({**SLOW, "chunks": 8, "every_ms": 400})
+    stub.play({**SLOW, "every_ms": 400})
     open_session(page, product, session["id"])
     send(page, "count")
-    page.locator(".message.live", has_text="one").wait_for()
+    page.see(".message.live", "one")
     product.wait_restarted("api", product.kill("api"))
-    page.locator(".message.primary:not(.live)", has_text="one two three").wait_for()
+    page.see(ANSWER, "one two three")
     in_state(page, "idle")
     assert shown_messages(page) == said(client, session["id"])
 
 
 def test_a_message_written_without_a_connection_is_sent_once(
-    page: Any, product: Product, session: dict[str, Any], client: httpx2.Client
+    page: Page, product: Product, session: dict[str, Any], client: httpx2.Client
 ) -> None:
     open_session(page, product, session["id"])
-    page.context.set_offline(True)
+    page.offline(cut=True)
     send(page, "from the tunnel")
-    page.get_by_text("No connection").wait_for()
-    page.context.set_offline(False)
-    page.locator(".message.primary", has_text="You said: from the tunnel").wait_for()
+    page.see(".composer", "No connection")
+    page.offline(cut=False)
+    page.see(ANSWER, "You said: from the tunnel")
     page.reload()
-    page.locator(".message.primary", has_text="You said: from the tunnel").wait_for()
+    page.see(ANSWER, "You said: from the tunnel")
     assert len(said(client, session["id"])) == 2
 
 
-def test_search_leads_to_the_message(
-    page: Any, product: Product, session: dict[str, Any], run_message: Make, stub: OpenAIStub
+def test_search_leads_to_a_message_far_up(
+    page: Page, product: Product, session: dict[str, Any], run_message: Make, stub: OpenAIStub
 ) -> None:
-    for number in range(35):
-        stub.play({"say": "the xylophone is here" if number == 0 else f"answer {number}"})
-        run_message(session["id"], f"question {number}")
-    page.get_by_label("Search everything").fill("xylophone")
-    page.get_by_label("Search everything").press("Enter")
-    page.locator(".card", has_text="xylophone").click()
-    found = page.locator(".message.found")
-    found.wait_for()
-    assert "xylophone" in found.inner_text()
+    stub.play({"say": "the xylophone is here"})
+    run_message(session["id"], "where is it?")
+    stub.play(*[{"call": "list_files", "arguments": {}}] * 40, {"say": "done"})
+    run_message(session["id"], "look around")
+    page.write("input[name=q]", "xylophone")
+    page.evaluate("document.getElementById('find').requestSubmit()")
+    page.click(".card", "xylophone")
+    page.see(".message.found", "xylophone")
 
 
-def test_without_a_cookie_the_page_says_how_to_come_in(browser: Any, product: Product) -> None:
-    context = browser.new_context(viewport=DESK)
-    context.set_default_timeout(PATIENCE_MS)
-    shown = context.new_page()
-    shown.goto(product.url)
-    shown.get_by_text("holdfast launch").wait_for()
-    context.close()
+def test_without_a_cookie_the_page_says_how_to_come_in(browser: Browser, product: Product) -> None:
+    with browser.page(width=1280, height=800) as shown:
+        shown.goto(product.url)
+        shown.see("main", "holdfast launch")
 
 
 def test_only_the_files_of_the_page_are_served(product: Product) -> None:
