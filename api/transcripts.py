@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
-import json
-from collections.abc import Iterator
-from typing import Any
 
 from api.services import Services
 from api.terminals import refusal_of
@@ -15,7 +11,7 @@ from storage import ptys, transcripts
 from storage.blobs import BlobMissing
 from storage.tables_history import Pty
 from terminal.errors import TerminalError
-from terminal.showing import closing, read_timed
+from terminal.showing import asciicast, closing, raw, read_timed
 
 FORMS = {
     "raw": "application/octet-stream",
@@ -30,8 +26,7 @@ async def transcript(services: Services, pty: Pty, form: str) -> bytes:
     timed = await _kept(services, pty) if pty.state == "closed" else await _live(services, pty)
     if form == "timed":
         return timed
-    lines = [json.loads(line) for line in timed.splitlines()]
-    return _raw(lines) if form == "raw" else _cast(lines, pty)
+    return await asyncio.to_thread(_rendered, timed, pty, form)
 
 
 async def file_closed(services: Services, pty_id: str) -> None:
@@ -59,25 +54,8 @@ async def _live(services: Services, pty: Pty) -> bytes:
     return await asyncio.to_thread(read_timed, path)
 
 
-def _raw(lines: list[dict[str, Any]]) -> bytes:
-    return b"".join(line["data"].encode("latin-1") for line in lines)
-
-
-def _cast(lines: list[dict[str, Any]], pty: Pty) -> bytes:
-    """asciicast v2; a character may lie across two lines, so one decoder goes through all."""
-    header = {
-        "version": 2,
-        "width": pty.cols,
-        "height": pty.rows,
-        "timestamp": pty.created_at // 1000,
-    }
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def events() -> Iterator[str]:
-        yield json.dumps(header)
-        for line in lines:
-            text = decoder.decode(line["data"].encode("latin-1"))
-            if text:
-                yield json.dumps([line["at_ms"] / 1000, "o", text])
-
-    return "\n".join(events()).encode() + b"\n"
+def _rendered(timed: bytes, pty: Pty, form: str) -> bytes:
+    if form == "raw":
+        return raw(timed)
+    began = pty.created_at // 1000
+    return asciicast(timed, cols=pty.cols, rows=pty.rows, timestamp=began)

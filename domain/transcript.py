@@ -10,7 +10,7 @@ TEXT_CHARS_MAX = 200_000
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """`timed` are lines of JSON, `{"at_ms", "seq", "data"}`; None when nothing is left of it."""
+    """`timed` are the lines of JSON that `terminal/showing.py` describes; None: nothing is left."""
 
     reason: str
     exit_code: int | None = None

@@ -5,7 +5,6 @@ JSON, `m` bytes omitted as JSON. A crash costs at most the record that was being
 stop at the first one that is not whole.
 """
 
-import codecs
 import json
 import logging
 import os
@@ -39,11 +38,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Output of about 100 ms: `at_s` seconds after the start, from position `seq`."""
+    """Output of about 100 ms, `at_s` seconds after the start, from position `seq`; or a new size.
+
+    The first size of a terminal is a chunk too, so that whoever plays it knows where it began.
+    """
 
     at_s: float
     seq: int
     data: bytes
+    size: tuple[int, int] | None = None
 
 
 class TranscriptWriter:
@@ -127,40 +130,24 @@ def read_raw(path: Path) -> bytes:
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:
-    """The output in pieces of about 100 ms, each with the time since the first record."""
+    """The output in pieces of about 100 ms, and the sizes, each with the time since the start."""
     began: float | None = None
     first: Record | None = None
     pending = bytearray()
     for record in read_records(path):
         began = record.time if began is None else began
-        if record.kind != OUTPUT:
-            continue
-        if first is not None and (
-            record.time - first.time >= CHUNK_SECONDS or len(pending) >= CHUNK_BYTES_MAX
-        ):
+        late = first is not None and record.time - first.time >= CHUNK_SECONDS
+        if first is not None and (late or record.kind == SIZE or len(pending) >= CHUNK_BYTES_MAX):
             yield Chunk(first.time - began, first.seq, bytes(pending))
             first, pending = None, bytearray()
-        first = first or record
-        pending += record.data
+        if record.kind == SIZE:
+            cols, rows = json.loads(record.data)
+            yield Chunk(record.time - began, record.seq, b"", (cols, rows))
+        elif record.kind == OUTPUT:
+            first = first or record
+            pending += record.data
     if first is not None and began is not None:
         yield Chunk(first.time - began, first.seq, bytes(pending))
-
-
-def read_asciicast(path: Path, *, cols: int = 80, rows: int = 24, title: str = "") -> bytes:
-    """The transcript as asciicast v2, which asciinema plays; bytes that are not UTF-8 become �."""
-    began, (width, height) = _first_size(path, (cols, rows))
-    header = {"version": 2, "width": width, "height": height, "timestamp": int(began)}
-    lines = [json.dumps({**header, **({"title": title} if title else {})})]
-    # A character may lie across two records, so one decoder goes through them all.
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for number, record in enumerate(read_records(path)):
-        at_s = round(record.time - began, 6)
-        if record.kind == OUTPUT and (text := decoder.decode(record.data)):
-            lines.append(json.dumps([at_s, "o", text]))
-        elif record.kind == SIZE and number:
-            size = json.loads(record.data)
-            lines.append(json.dumps([at_s, "r", f"{size[0]}x{size[1]}"]))
-    return "\n".join(lines).encode() + b"\n"
 
 
 def _read_record(file: BinaryIO, seq: int) -> Record | None:
@@ -174,12 +161,3 @@ def _read_record(file: BinaryIO, seq: int) -> Record | None:
     if len(data) < length or zlib.crc32(data) != checksum:
         return None
     return Record(kind, at, seq, data)
-
-
-def _first_size(path: Path, size: tuple[int, int]) -> tuple[float, tuple[int, int]]:
-    for record in read_records(path):
-        if record.kind == SIZE:
-            cols, rows = json.loads(record.data)
-            return record.time, (cols, rows)
-        return record.time, size
-    return 0.0, size

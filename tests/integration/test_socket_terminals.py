@@ -158,8 +158,10 @@ def test_a_closed_terminal_leaves_its_transcript_in_three_forms(
     timed = caller.http.get(f"{path}/transcript", params={"format": "timed"}).text
     assert "".join(json.loads(line)["data"] for line in timed.splitlines()).encode() == raw
     cast = caller.http.get(f"{path}/transcript", params={"format": "cast"}).text.splitlines()
-    assert json.loads(cast[0])["version"] == 2
-    assert "".join(json.loads(line)[2] for line in cast[1:]).encode() == raw
+    header, *events = map(json.loads, cast)
+    assert (header["version"], header["width"], header["height"]) == (2, 80, 24)
+    assert "".join(text for _, kind, text in events if kind == "o").encode() == raw
+    assert [size for _, kind, size in events if kind == "r"] == ["100x30"]
 
 
 def test_a_host_that_dies_is_waited_for_and_its_terminals_are_told_lost(

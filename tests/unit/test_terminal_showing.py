@@ -10,7 +10,7 @@ import pytest
 from domain.transcript import LOST, TEXT_CHARS_MAX
 from terminal.client import TerminalClient
 from terminal.errors import HostLost, UnknownProcess
-from terminal.showing import Showing, closing
+from terminal.showing import Showing, asciicast, closing
 from terminal.transcript import Chunk
 
 
@@ -40,6 +40,17 @@ def test_beyond_the_limit_whole_lines_of_the_middle_go(bytes_max: int) -> None:
     before = gaps[0]["seq"] // 5 if gaps else 200
     assert data == pieces[:before] + pieces[200 - (len(data) - before) :]
     assert [line["seq"] for line in kept] == sorted(line["seq"] for line in kept)
+
+
+def test_a_size_that_fell_into_the_gap_is_told_where_it_ends() -> None:
+    shown = showing([b"%05d" % number for number in range(100)], bytes_max=2000)
+    shown.add(Chunk(10.0, 500, b"", (100, 30)))
+    for number in range(100):
+        shown.add(Chunk(11.0, 500 + 5 * number, b"%05d" % number))
+    [gap] = [line for line in lines(shown) if "omitted" in line]
+    assert (gap["cols"], gap["rows"]) == (100, 30)
+    cast = asciicast(shown.timed(), cols=80, rows=24, timestamp=0).decode()
+    assert '"r", "100x30"' in cast
 
 
 def test_within_the_limit_nothing_is_missing() -> None:

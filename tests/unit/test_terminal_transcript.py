@@ -7,11 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from terminal.showing import read_timed
+from terminal.showing import asciicast, raw, read_timed
 from terminal.transcript import (
     RECORD,
     TranscriptWriter,
-    read_asciicast,
     read_chunks,
     read_raw,
     read_records,
@@ -59,7 +58,8 @@ def test_a_torn_or_flipped_transcript_is_read_up_to_the_damage(
 @pytest.mark.req("K-050")
 def test_chunks_are_about_100_ms_and_keep_positions_and_times(tmp_path: Path) -> None:
     write(tmp_path / "t", [b"0123456789"] * 100).close(b"", 2000.0)
-    chunks = list(read_chunks(tmp_path / "t"))
+    size, *chunks = read_chunks(tmp_path / "t")
+    assert (size.size, size.data) == ((100, 30), b"")
     assert 9 <= len(chunks) <= 11
     assert b"".join(chunk.data for chunk in chunks) == b"0123456789" * 100
     assert [chunk.at_s for chunk in chunks] == sorted(chunk.at_s for chunk in chunks)
@@ -68,10 +68,12 @@ def test_chunks_are_about_100_ms_and_keep_positions_and_times(tmp_path: Path) ->
 
 
 def test_the_timed_form_gives_back_every_byte(tmp_path: Path) -> None:
-    raw = bytes(range(256)) * 4
-    write(tmp_path / "t", [raw]).close(b"", 2000.0)
+    written = bytes(range(256)) * 4
+    write(tmp_path / "t", [written]).close(b"", 2000.0)
     lines = [json.loads(line) for line in read_timed(tmp_path / "t").splitlines()]
-    assert b"".join(line["data"].encode("latin-1") for line in lines) == raw
+    assert b"".join(line["data"].encode("latin-1") for line in lines) == written
+    assert raw(read_timed(tmp_path / "t")) == written
+    assert [(line["cols"], line["rows"]) for line in lines if "cols" in line] == [(100, 30)]
 
 
 @pytest.mark.req("K-050")
@@ -80,14 +82,10 @@ def test_asciicast_has_a_header_times_sizes_and_whole_characters(tmp_path: Path)
     writer.resize(120, 40, 1002.0)
     writer.append(b"\xff", 1003.0)
     writer.close(b"", 2000.0)
-    header, *events = map(json.loads, read_asciicast(tmp_path / "t", title="a").splitlines())
-    assert header == {
-        "version": 2,
-        "width": 100,
-        "height": 30,
-        "timestamp": 1000,
-        "title": "a",
-    }
+    timed = read_timed(tmp_path / "t")
+    cast = asciicast(timed, cols=1, rows=1, timestamp=1000)
+    header, *events = map(json.loads, cast.splitlines())
+    assert header == {"version": 2, "width": 100, "height": 30, "timestamp": 1000}
     assert events == [
         [0.0, "o", "caf"],
         [0.5, "o", "é\r\n"],
@@ -98,7 +96,8 @@ def test_asciicast_has_a_header_times_sizes_and_whole_characters(tmp_path: Path)
 
 def test_an_empty_transcript_is_an_empty_cast(tmp_path: Path) -> None:
     (tmp_path / "t").touch()
-    assert json.loads(read_asciicast(tmp_path / "t"))["width"] == 80
+    timed = read_timed(tmp_path / "t")
+    assert json.loads(asciicast(timed, cols=80, rows=24, timestamp=0))["width"] == 80
     assert list(read_chunks(tmp_path / "t")) == []
 
 
