@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from temporalio import activity
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 from activities.bills import bill
@@ -45,6 +46,7 @@ from storage.tables_history import Blob
 
 # About half a minute for a provider that is away, two minutes for one that asks to wait.
 PROVIDER_ATTEMPTS, RATE_LIMITED_ATTEMPTS = 6, 9
+ASKED_WAIT_S_MAX = 60.0
 
 
 class ModelActivities:
@@ -101,6 +103,9 @@ class ModelActivities:
         except asyncio.CancelledError:
             await asyncio.shield(self._stopped(step, stream, call))
             raise
+        finally:
+            # Its thread cannot be stopped; whatever the provider did, it is over before we are.
+            await asyncio.gather(describing, return_exceptions=True)
         await stream.close()
         return await self.store.awrite(
             lambda db: self._commit(db, step, call, context, answer, descriptor)
@@ -346,12 +351,27 @@ def _as_failure(error: PermanentProviderError | PassingProviderError) -> Applica
     if isinstance(error, PermanentProviderError):
         return ApplicationError(error.message, type="provider_refused", non_retryable=True)
     most = RATE_LIMITED_ATTEMPTS if error.code == "rate_limited" else PROVIDER_ATTEMPTS
-    last = activity.info().attempt >= most
-    wait = error.retry_after_s
     return ApplicationError(
         UNREACHABLE,
         {"code": error.code, "message": error.message},
         type="provider_unreachable",
-        non_retryable=last,
-        next_retry_delay=timedelta(seconds=min(wait, 60)) if wait else None,
+        non_retryable=activity.info().attempt >= most,
+        next_retry_delay=_longer_wait(error.retry_after_s),
     )
+
+
+def _longer_wait(asked_s: float | None) -> timedelta | None:
+    """What the provider asks for, when that is more than the policy waits by itself.
+
+    One that says «in a second» for a minute must not use all attempts up in some seconds.
+    """
+    if not asked_s:
+        return None
+    info = activity.info()
+    policy = info.retry_policy or RetryPolicy()
+    own_s = policy.initial_interval.total_seconds() * policy.backoff_coefficient ** (
+        info.attempt - 1
+    )
+    if policy.maximum_interval is not None:
+        own_s = min(own_s, policy.maximum_interval.total_seconds())
+    return timedelta(seconds=min(asked_s, ASKED_WAIT_S_MAX)) if asked_s > own_s else None

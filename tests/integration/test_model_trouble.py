@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from temporalio.common import RetryPolicy
+from temporalio.testing import ActivityEnvironment
 
 from activities import model_calls
-from agent.errors import UNREACHABLE
+from agent.errors import UNREACHABLE, PassingProviderError
 from domain.errors import Conflict
 from settings.config import Config
 from storage import calls, titles
@@ -53,6 +58,54 @@ async def test_a_passing_error_is_tried_again_and_then_fails_the_run(rig: Rig) -
     assert run.error == {"code": "provider_unreachable", "message": UNREACHABLE}
     await rig.state(session, "idle")
     assert rig.kinds(session).count("session.crash_recovered") == 0, "nothing crashed"
+
+
+@pytest.mark.req("K-135")
+@pytest.mark.parametrize("asked_s", [None, 1.0, 5.0, 600.0])
+def test_a_rate_limit_of_a_minute_is_outlasted_whatever_wait_the_provider_asks_for(
+    asked_s: float | None,
+) -> None:
+    environment, waited, tries = ActivityEnvironment(), timedelta(), 0
+    policy = RetryPolicy(
+        initial_interval=steps.call_model.first_wait,
+        maximum_interval=steps.call_model.longest_wait,
+    )
+    limited = PassingProviderError("rate_limited", "slow down", retry_after_s=asked_s)
+    while True:
+        tries += 1
+        environment.info = replace(environment.info, attempt=tries, retry_policy=policy)
+        failure = environment.run(model_calls._as_failure, limited)
+        if failure.non_retryable:
+            break
+        own = policy.initial_interval * 2 ** (tries - 1)
+        waited += failure.next_retry_delay or min(own, steps.call_model.longest_wait)
+    assert timedelta(minutes=1) < waited < timedelta(minutes=9)
+    assert tries <= steps.call_model.attempts
+
+
+async def test_the_description_of_a_call_is_written_before_its_failure_is_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, written = threading.Event(), threading.Event()
+    put, tell = rig.store.blobs.put_json, model_calls._as_failure
+
+    def slowly(value: Any) -> Any:
+        if "request_version" not in value:
+            return put(value)
+        assert failing.wait(60)
+        time.sleep(0.2)  # whoever does not wait for this thread is done long before
+        blob = put(value)
+        written.set()
+        return blob
+
+    def told(error: Any) -> Any:
+        failing.set()
+        return tell(error)
+
+    monkeypatch.setattr(rig.store.blobs, "put_json", slowly)
+    monkeypatch.setattr(model_calls, "_as_failure", told)
+    run = await rig.run(rig.session(), script({"error": 401}))
+    assert (run.state, written.is_set()) == ("failed", True)
 
 
 @pytest.mark.usefixtures("impatient")

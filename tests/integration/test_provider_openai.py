@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from agent import pydantic_clients
 from agent.conversation import ModelAnswer, ToolCall, Turn, Usage
 from agent.errors import (
     UNREACHABLE,
@@ -227,6 +228,20 @@ async def test_each_kind_of_trouble_says_what_to_do_and_is_asked_for_once(
     assert (type(raised.value), raised.value.code) == (kind, code)
     # The SDK's own retries are off: retrying is the workflow's decision.
     assert len(stub.calls) == 1
+
+
+async def test_a_provider_that_hangs_is_left_after_a_while_and_may_be_asked_again(
+    stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pydantic_clients, "READ_TIMEOUT_S", 0.5)
+    stub.play({"hang_s": 600}, {"say": "I was away."})
+    with pytest.raises(PassingProviderError) as raised:
+        await ask(stub)
+    assert raised.value.code == "provider_unreachable"
+    assert await asyncio.to_thread(stub.calls[0].abandoned.wait, DEADLINE_S)
+    monkeypatch.undo()
+    await close_clients()
+    assert (await ask(stub)).text == "I was away."
 
 
 async def test_a_rate_limit_passes_on_how_long_to_wait(stub: OpenAIStub) -> None:
