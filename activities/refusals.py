@@ -40,11 +40,12 @@ def answering(step: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
             log.critical("store.damaged", step=step.__name__, error=str(error)[:500])
             raise ApplicationError(str(error), type=STORE_DAMAGED, non_retryable=True) from error
         except Refusal as refusal:
+            # Its words are the whole answer; a chain of causes would be too long for the UI.
             raise ApplicationError(
                 refusal.message,
                 refusal.details or {},
                 type=refusal.code,
                 non_retryable=not isinstance(refusal, Unavailable),
-            ) from refusal
+            ) from None
 
     return answered

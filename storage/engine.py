@@ -27,6 +27,8 @@ WRITE_BUDGET_S = 20.0
 RETRY_MIN_S, RETRY_MAX_S = 0.020, 0.150
 CHECKPOINT_EVERY_N_WRITES = 50
 READERS = 8
+# What was said would stand in the words of an error, and with it in logs and Temporal's history.
+HIDE_PARAMETERS = True
 
 
 class Store:
@@ -47,7 +49,11 @@ class Store:
         else:
             self._lock = None
             self.writer = self.reader = create_engine(
-                self.url, pool_size=READERS + 2, max_overflow=10, pool_pre_ping=True
+                self.url,
+                pool_size=READERS + 2,
+                max_overflow=10,
+                pool_pre_ping=True,
+                hide_parameters=HIDE_PARAMETERS,
             )
 
     def write(self, work: Callable[[Db], T]) -> T:
@@ -129,6 +135,7 @@ def _sqlite_engine(url: str, synchronous: str, *, readonly: bool) -> Engine:
         pool_size=READERS if readonly else 1,
         max_overflow=8 if readonly else 0,
         connect_args={"check_same_thread": False},
+        hide_parameters=HIDE_PARAMETERS,
     )
     event.listen(engine, "connect", connect_hook(synchronous))
 

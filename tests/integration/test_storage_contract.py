@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, inspect, update
+from sqlalchemy.exc import DBAPIError
 
 from domain.clock import now_ms
 from domain.events import CommandRefused
@@ -269,3 +270,12 @@ def test_sessions_are_made_once(shelf: Shelf) -> None:
     found = shelf.store.read(lambda db: events.after(db, session, 0, limit=10))
     assert [one.kind for one in found] == ["session.created"]
     assert shelf.store.read(lambda db: db.get(SessionRow, session)) is not None
+
+
+def test_an_error_of_the_database_does_not_tell_what_was_said(shelf: Shelf) -> None:
+    message = shelf.say(shelf.session(), "wordprivate")
+    again = message.model_dump(exclude={"number"})
+    with pytest.raises(DBAPIError) as raised:
+        shelf.store.write(lambda db: db.connection().execute(table(Message).insert(), [again]))
+    assert "INSERT INTO messages" in str(raised.value)
+    assert "wordprivate" not in str(raised.value)
