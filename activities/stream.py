@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
+from domain.errors import Unavailable
 from storage import frames
 from storage.opening import OpenStore
 
@@ -51,13 +53,21 @@ class DeltaStream:
         while True:
             await self._more.wait()
             self._more.clear()
-            await asyncio.shield(self._flush())
+            # A store that takes no writes may take them soon; if not, the end of the call says so.
+            with contextlib.suppress(Unavailable):
+                await asyncio.shield(self._flush())
+            if self._waiting:
+                self._more.set()
             await asyncio.sleep(FLUSH_S)
 
     async def _flush(self) -> None:
         if not self._waiting:
             return
-        text, self._waiting = "".join(self._waiting), []
-        payload = {**self._about, "text": text}
+        taken, self._waiting = self._waiting, []
+        payload = {**self._about, "text": "".join(taken)}
         session_id = self._session_id
-        await self._store.awrite(lambda db: frames.append(db, session_id, ("delta", payload)))
+        try:
+            await self._store.awrite(lambda db: frames.append(db, session_id, ("delta", payload)))
+        except Unavailable:
+            self._waiting = [*taken, *self._waiting]
+            raise

@@ -15,6 +15,7 @@ from domain.clock import now_ms
 from storage.engine import Db
 from storage.rows import find_row, fresh, insert_once
 from storage.tables_history import Blob
+from storage.trouble import unwritable_file
 
 COMPRESS_FROM_BYTES = 256
 
@@ -93,14 +94,23 @@ class BlobFolder:
         return self.root / _key(blob_id.removeprefix("sha256:"))
 
     def _write(self, path: Path, raw: bytes) -> None:
-        self._make_folder(path.parent)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            self._make_folder(path.parent)
+            self._write_draft(draft, raw)
+            draft.rename(path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            if (trouble := unwritable_file(error)) is not None:
+                raise trouble from error
+            raise
+
+    def _write_draft(self, draft: Path, raw: bytes) -> None:
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "wb") as out:
             out.write(raw)
             out.flush()
             os.fsync(out.fileno())
-        draft.rename(path)
 
     def _make_folder(self, folder: Path) -> None:
         # One by one: of several, mkdir gives the mode to the last alone.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from sqlalchemy.exc import DBAPIError
 
 from domain.errors import Unavailable
@@ -28,6 +30,12 @@ _UNWRITABLE = {
     "unable to open database file": "the database file cannot be opened",
     "no space left": "the disk is full",
 }
+_UNWRITABLE_FILES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the disk is read-only",
+    errno.EIO: "the disk does not take writes",
+}
 _DAMAGE = ("malformed", "not a database", "corrupt")
 
 
@@ -53,3 +61,9 @@ def unwritable(error: DBAPIError) -> StoreUnwritable | None:
         if sign in words:
             return StoreUnwritable(f"cannot write: {meaning}")
     return None
+
+
+def unwritable_file(error: OSError) -> StoreUnwritable | None:
+    """The same for a file beside the database."""
+    meaning = _UNWRITABLE_FILES.get(error.errno or 0)
+    return None if meaning is None else StoreUnwritable(f"cannot write: {meaning}")

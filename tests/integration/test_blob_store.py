@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from domain.canonical import sha256
 from storage import blobs
-from storage.blobs import BlobMissing
+from storage.blobs import BlobFolder, BlobMissing
 from storage.opening import OpenStore
+from storage.trouble import StoreUnwritable
 
 
 @pytest.mark.req("F-015", "F-017", "F-018")
@@ -47,3 +52,24 @@ def test_changed_or_missing_bytes_are_never_handed_out(sqlite_store: OpenStore) 
     with pytest.raises(BlobMissing):
         folder.read(blob.id)
     assert not folder.exists(blob.id)
+
+
+@pytest.mark.req("F-025")
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "the disk is read-only")],
+)
+def test_a_disk_that_takes_no_bytes_is_said_and_leaves_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    folder = BlobFolder(tmp_path / "blobs")
+
+    def refuse(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(StoreUnwritable, match=f"cannot write: {words}"):
+            folder.put(b"some bytes")
+    assert [path for path in folder.root.rglob("*") if path.is_file()] == []
+    assert folder.read(folder.put(b"some bytes").id) == b"some bytes"

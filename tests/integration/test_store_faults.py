@@ -3,45 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from storage.opening import OpenStore
 from tests.support.api_server import ApiServer, Caller
-
-
-def pragma(store: OpenStore, statement: str) -> Any:
-    """Ask the one writer connection, outside of any transaction."""
-    raw = store.writer.raw_connection()
-    try:
-        connection: Any = raw.driver_connection
-        return connection.execute(f"PRAGMA {statement}").fetchone()
-    finally:
-        raw.close()
-
-
-@contextmanager
-def full_disk(store: OpenStore) -> Iterator[None]:
-    """The database may not grow by a page."""
-    pages = pragma(store, "page_count")[0]
-    pragma(store, f"max_page_count = {pages}")
-    try:
-        yield
-    finally:
-        pragma(store, "max_page_count = 1073741823")
-
-
-@contextmanager
-def read_only(store: OpenStore) -> Iterator[None]:
-    """The database may not be changed."""
-    pragma(store, "query_only = 1")
-    try:
-        yield
-    finally:
-        pragma(store, "query_only = 0")
+from tests.support.unwritable import full_disk, read_only
 
 
 @pytest.fixture
