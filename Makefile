@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
-# For `make torture`: the seeds of its self-tests, five minutes each, and the examples per fuzzer.
+# For `make torture`: the seeds of its self-tests, five minutes each, and of its fuzzers, which try new
+# examples each time unless FUZZ_SEED is that of an earlier run.
 SEEDS ?= 1 2 3 4
 EXAMPLES ?= 300
+FUZZ_SEED := $(or $(FUZZ_SEED),$(shell date +%s))
 
 .PHONY: up token install system-packages test check bench torture fmt lock docs clean
 
@@ -48,7 +50,9 @@ bench: install system-packages
 
 torture: install system-packages
 	$(BIN)/python -m pytest -m slow -q --timeout 900 tests
-	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 3600 -k "(fuzz or strangers or hypothesis) and not slow" tests
+	@echo "fuzzing: the same again with FUZZ_SEED=$(FUZZ_SEED)"
+	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 3600 -m "not slow and not bench" \
+		--hypothesis-seed=$(FUZZ_SEED) -k "fuzz or strangers or hypothesis" tests
 	for seed in $(SEEDS); do $(BIN)/holdfast selftest --minutes 5 --seed $$seed || exit 1; done
 
 docs: install

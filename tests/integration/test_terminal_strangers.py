@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,13 @@ JSON = st.recursive(
 OPERATIONS = (
     *("spawn", "info", "list", "wait", "read", "attach", "detach", "subscribe", "text", "resize"),
     *("write", "suspend", "resume", "kill", "close", "host", "hello", "nonsense"),
+)
+# Well-formed frames of every kind, also those that only the host or its emulator may send.
+FRAMES = st.builds(
+    protocol.encode,
+    st.sampled_from(FrameType),
+    st.integers(0, 2**32 - 1) | st.integers(0, 3),
+    st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()),
 )
 FIELDS = ("key", "request", "channel", "seq", "cols", "rows", "data", "session_id", "grace_s")
 
@@ -60,10 +68,11 @@ async def is_well(host: TestHost) -> bool:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(st.booleans(), st.lists(st.binary(max_size=60), max_size=5))
-def test_bytes_without_sense_do_no_harm(host: TestHost, polite: bool, pieces: list[bytes]) -> None:
-    frames = [protocol.encode(FrameType.REQUEST, 0, piece) for piece in pieces[:2]]
-    asyncio.run(send(host, HELLO * polite + b"".join([*frames, *pieces])))
+@given(st.booleans(), st.lists(FRAMES | st.binary(max_size=60), max_size=6))
+def test_bytes_and_frames_without_sense_do_no_harm(
+    host: TestHost, polite: bool, pieces: list[bytes]
+) -> None:
+    asyncio.run(send(host, HELLO * polite + b"".join(pieces)))
     assert asyncio.run(is_well(host))
 
 
