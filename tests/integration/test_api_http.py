@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from api.auth import FailedLogins
 from domain.errors import RateLimited
@@ -159,6 +161,31 @@ def test_whoever_guesses_tokens_is_slowed_down() -> None:
     with pytest.raises(RateLimited):
         logins.count("10.0.0.1")
     logins.count("10.0.0.2")
+
+
+GUESSES: dict[str, dict[str, Any]] = {
+    "bearer": {"url": "/api/v1/sessions", "headers": {"Authorization": "Bearer guess"}},
+    "cookie": {"url": "/api/v1/sessions", "headers": {"Cookie": "holdfast_session=guess"}},
+    "launch": {"url": "/launch", "params": {"token": "guess"}},
+}
+
+
+@pytest.mark.parametrize("way", GUESSES)
+def test_every_way_to_guess_a_token_is_limited_and_a_good_one_goes_on(
+    own_api: ApiServer, way: str
+) -> None:
+    own_api.app.state.failed_logins = FailedLogins(per_minute=2)
+    somebody = own_api.operator()
+    with httpx2.Client(base_url=own_api.url, trust_env=False, timeout=120.0) as stranger:
+        answers = [stranger.get(**GUESSES[way]) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [401, 401, 429, 429]
+    assert answers[-1].json()["error"]["code"] == "rate_limited"
+    assert answers[-1].headers["retry-after"]
+    with pytest.raises(InvalidStatus) as refused:
+        somebody.socket("/system/socket", headers={"Authorization": "Bearer guess"})
+    assert refused.value.response.status_code == 429
+    assert somebody.http.get("/sessions").status_code == 200
+    somebody.close()
 
 
 def test_the_api_imports_neither_worker_nor_agent_nor_alembic() -> None:

@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from domain.ids import new_id
-from storage import events, frames, leases
+from storage import events, frames, leases, operators
 from storage.engine import Db
 from storage.rows import change
 from storage.tables import SessionRow
@@ -242,11 +242,29 @@ def test_another_operators_socket_does_not_exist(api: ApiServer, session_id: str
     other.close()
 
 
-@pytest.mark.parametrize("observe", ["", "?observe=1"])
-def test_a_foreign_page_and_a_stranger_are_refused(
-    caller: Caller, session_id: str, observe: str
+SOCKETS = ("/sessions/{}/socket", "/sessions/{}/socket?observe=1", "/system/socket")
+
+
+@pytest.mark.parametrize("path", SOCKETS)
+def test_a_page_of_another_site_cannot_use_a_browsers_cookie(
+    api: ApiServer, caller: Caller, session_id: str, path: str
 ) -> None:
-    path = f"/sessions/{session_id}/socket{observe}"
+    def sign_in(db: Db) -> str | None:
+        return operators.redeem_launch(db, operators.issue_token(db, caller.id, kind="launch"))
+
+    signed_in = {"Cookie": f"holdfast_session={api.store.write(sign_in)}", "Authorization": ""}
+    for origin in ({}, {"Origin": "https://evil.example"}, {"Origin": "null"}):
+        with pytest.raises(InvalidStatus) as refused:
+            caller.socket(path.format(session_id), headers={**signed_in, **origin})
+        assert refused.value.response.status_code == 403
+    caller.socket(path.format(session_id), headers={**signed_in, "Origin": api.url}).close()
+
+
+@pytest.mark.parametrize("path", SOCKETS)
+def test_a_foreign_page_and_a_stranger_are_refused(
+    caller: Caller, session_id: str, path: str
+) -> None:
+    path = path.format(session_id)
     for headers, status in (
         ({"Origin": "https://evil.example"}, 403),
         ({"Authorization": "Bearer wrong"}, 401),

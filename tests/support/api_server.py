@@ -76,6 +76,12 @@ class ApiServer:
 
         asyncio.run(serve())
 
+    @property
+    def app(self) -> Any:
+        """The application that is being served."""
+        assert self._server is not None
+        return self._server.config.app
+
     def operator(self) -> Caller:
         """A fresh operator and its client."""
         name = f"test-{uuid4().hex[:12]}"

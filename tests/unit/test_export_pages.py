@@ -67,3 +67,12 @@ def test_the_page_loads_nothing_and_runs_nothing() -> None:
     for word in ("src=", "href=", "<script", "@import", "url(", "<b>", "</pre>&"):
         assert word not in shown
     assert "default-src 'none'" in shown
+
+
+@pytest.mark.req("H-039")
+def test_a_title_is_text_and_nothing_else() -> None:
+    document = export(("operator", "hello"))
+    document["session"]["title"] = "</title><script>alert(1)</script>"
+    shown = page(document)
+    assert "<script" not in shown
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
