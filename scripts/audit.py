@@ -39,10 +39,13 @@ def problems() -> list[str]:
     return found + strict_licences(set(pinned))
 
 
-def versions(text: str) -> dict[str, str]:
-    """Locked packages and their versions."""
-    lines = (PINNED.match(line) for line in text.splitlines())
-    return {str(canonicalize_name(one.group(1))): one.group(2) for one in lines if one}
+def versions(text: str) -> dict[str, set[str]]:
+    """Locked packages and their versions; there may be one for each platform."""
+    found: dict[str, set[str]] = {}
+    for one in map(PINNED.match, text.splitlines()):
+        if one:
+            found.setdefault(str(canonicalize_name(one.group(1))), set()).add(one.group(2))
+    return found
 
 
 def unhashed(text: str) -> list[str]:
@@ -68,7 +71,7 @@ def wanted() -> set[str]:
     return {str(canonicalize_name(one.name)) for one in chosen}
 
 
-def known_bad(pinned: dict[str, str]) -> list[str]:
+def known_bad(pinned: dict[str, set[str]]) -> list[str]:
     """Locked versions that are older than the first good one."""
     found = []
     for line in KNOWN_BAD.read_text(encoding="utf-8").splitlines():
@@ -76,9 +79,9 @@ def known_bad(pinned: dict[str, str]) -> list[str]:
             continue
         package, _, rest = line.partition("<")
         good, _, why = rest.partition("  ")
-        locked = pinned.get(str(canonicalize_name(package)))
-        if locked is not None and Version(locked) < Version(good):
-            found.append(f"{package} {locked}: {why}; {good} is the first good one")
+        for locked in pinned.get(str(canonicalize_name(package)), ()):
+            if Version(locked) < Version(good):
+                found.append(f"{package} {locked}: {why}; {good} is the first good one")
     return found
 
 

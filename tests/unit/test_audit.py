@@ -32,8 +32,13 @@ def test_an_address_in_the_lock_is_found() -> None:
 
 
 def test_a_version_with_a_known_hole_is_found() -> None:
-    assert audit.known_bad({"h11": "0.16.0"}) == []
-    assert len(audit.known_bad({"h11": "0.14.0"})) == 1
+    assert audit.known_bad({"h11": {"0.16.0"}}) == []
+    assert len(audit.known_bad({"h11": {"0.14.0", "0.16.0"}})) == 1
+
+
+def test_a_version_for_another_platform_is_looked_at_too() -> None:
+    lines = 'h11==0.14.0 ; os_name == "nt" \\\n    --hash=sha256:00\nh11==0.16.0 \\\n'
+    assert audit.versions(lines) == {"h11": {"0.14.0", "0.16.0"}}
 
 
 @pytest.mark.parametrize("licence", ["AGPL-3.0", "GNU General Public License v3", "GPLv3"])
