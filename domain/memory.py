@@ -74,7 +74,7 @@ class MemorySettings(_Settings):
     """The key `memory` of a project file."""
 
     enabled: bool = True
-    sources: list[Source] = Field(default_factory=lambda: ["memory"], min_length=1, max_length=2)
+    sources: list[Source] = Field(default=["memory"], min_length=1, max_length=2)
     extra_paths: list[str] = Field(default_factory=list, max_length=32)
     # none, local, or provider:model of config.toml; unset: what config.toml says, else auto.
     embedding: str | None = Field(default=None, max_length=200)

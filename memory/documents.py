@@ -121,17 +121,16 @@ class _Walk:
             return
         try:
             status = folder.stat()
-            names = sorted(os.listdir(folder))
+            entries = sorted(folder.iterdir())
         except OSError:
             return
         if (status.st_dev, status.st_ino) in self._seen:
             return  # a link that leads back
         self._seen.add((status.st_dev, status.st_ino))
-        for name in names:
-            path = folder / name
-            if _is_note(name) and not path.is_dir():
+        for path in entries:
+            if _is_note(path.name) and not path.is_dir():
                 yield from self._file(path)
-            elif name not in IGNORED and path.is_dir():
+            elif path.name not in IGNORED and path.is_dir():
                 yield from self._folder(path, depth + 1)
 
     def _may_follow(self, path: Path) -> bool:

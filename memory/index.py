@@ -136,9 +136,7 @@ class MemoryIndex:
         """Let go of the file."""
         self._reader.close()
 
-    def _differs(
-        self, connection: Connection | None, documents: Sequence[Document] | None
-    ) -> bool:
+    def _differs(self, connection: Connection | None, documents: Sequence[Document] | None) -> bool:
         if connection is None:
             # Where there is nothing to remember, no index is missing.
             return bool(documents)

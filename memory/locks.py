@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 WRITER_TIMEOUT_S = 600.0
@@ -28,14 +28,23 @@ def writing(path: Path) -> Iterator[int]:
 @contextmanager
 def swapping(path: Path) -> Iterator[None]:
     """No reader is inside while the file's place is taken by another."""
-    with _held(path.with_name(f"{path.name}.swap"), fcntl.LOCK_EX, SWAP_TIMEOUT_S):
+    with _in_turn(path, fcntl.LOCK_EX):
         yield
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """The file keeps its place."""
-    with _held(path.with_name(f"{path.name}.swap"), fcntl.LOCK_SH, SWAP_TIMEOUT_S):
+    with _in_turn(path, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _in_turn(path: Path, kind: int) -> Iterator[None]:
+    """Who waits for the swap holds the turn: readers that follow each other cannot starve it."""
+    with ExitStack() as held:
+        with _held(path.with_name(f"{path.name}.turn"), fcntl.LOCK_EX, SWAP_TIMEOUT_S):
+            held.enter_context(_held(path.with_name(f"{path.name}.swap"), kind, SWAP_TIMEOUT_S))
         yield
 
 

@@ -30,9 +30,7 @@ class Candidate:
     score: float
 
 
-def decayed(
-    found: Sequence[Candidate], half_life_days: float, now_ms: int
-) -> list[Candidate]:
+def decayed(found: Sequence[Candidate], half_life_days: float, now_ms: int) -> list[Candidate]:
     """The scores, halved with every half-life of their documents' age."""
     aged = []
     for one in found:

@@ -90,5 +90,7 @@ class Reader:
 
 def is_damaged(error: Exception) -> bool:
     """Whether SQLite says that the file is no database, not only busy or full."""
-    kind = isinstance(error, Driver.DatabaseError) and not isinstance(error, Driver.OperationalError)
+    kind = isinstance(error, Driver.DatabaseError) and not isinstance(
+        error, Driver.OperationalError
+    )
     return kind or "malformed" in str(error)

@@ -60,8 +60,8 @@ def drop(connection: Connection, path: str) -> None:
 
 def clear(connection: Connection) -> None:
     """Forget everything but the cache."""
-    for table in ("meta", "files", "chunks"):
-        connection.execute("DELETE FROM " + table)
+    for statement in ("DELETE FROM meta", "DELETE FROM files", "DELETE FROM chunks"):
+        connection.execute(statement)
     if schema.has_words(connection):
         connection.execute("DELETE FROM chunks_fts")
     if _has_vector_table(connection):

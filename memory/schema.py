@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from domain.memory import MemorySettings, Source
-from memory.embedding import Identity
 from memory.connection import Connection, Driver
+from memory.embedding import Identity
 
 META_KEY = "memory_index_meta_v1"
 

@@ -17,6 +17,10 @@ from memory.words import match_all, match_any
 # A hit with only some of the words is worth this much of one that has them all.
 PARTIAL = 0.6
 
+MATCHES = "SELECT id, -rank FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank LIMIT ?"
+MATCHES_OF_SOURCES = """SELECT id, -rank FROM chunks_fts WHERE chunks_fts MATCH ?
+    AND source IN (SELECT value FROM json_each(?)) ORDER BY rank LIMIT ?"""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -107,12 +111,11 @@ def _text_hits(connection: Connection, question: Question) -> dict[str, _TextHit
 
 
 def _matches(connection: Connection, match: str, question: Question) -> list[tuple[str, float]]:
-    asked, arguments = "", [match]
+    statement, arguments = MATCHES, [match]
     if question.sources is not None:
-        asked = " AND source IN (SELECT value FROM json_each(?))"
+        # Only then: it makes SQLite read the row of every match, not only of the best.
+        statement = MATCHES_OF_SOURCES
         arguments.append(json.dumps(list(question.sources)))
-    statement = "SELECT id, -rank FROM chunks_fts WHERE chunks_fts MATCH ?" + asked
-    statement += " ORDER BY rank LIMIT ?"
     try:
         return list(connection.execute(statement, (*arguments, question.candidates)))
     except Driver.OperationalError as error:

@@ -24,10 +24,13 @@ def status_of(
     meta = schema.read_meta(connection) if connection is not None else None
     identity = meta.identity if meta is not None else wanted
     state = read_state(path)
+    exists = connection is not None
+    if meta is None:
+        connection = None  # a file that was never finished may have no tables
     counts = _counts(connection)
     return MemoryStatus(
         path=str(path),
-        exists=connection is not None,
+        exists=exists,
         dirty=dirty,
         provider=identity.provider,
         model=identity.model,
@@ -36,7 +39,7 @@ def status_of(
         chunks=sum(one["chunks"] for one in counts.values()),
         by_source=counts,
         cache_entries=_count(connection, "SELECT count(*) FROM embedding_cache"),
-        bytes=path.stat().st_size if connection is not None else 0,
+        bytes=path.stat().st_size if exists else 0,
         generation=_count(connection, "PRAGMA user_version"),
         text=_text_state(connection),
         vector=_vector_state(connection, settings, meta, identity),

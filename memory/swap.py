@@ -71,10 +71,9 @@ def backups_of(path: Path) -> list[Path]:
 
 def _beside(path: Path, mark: str) -> list[Path]:
     try:
-        names = os.listdir(path.parent)
+        return [one for one in path.parent.iterdir() if one.name.startswith(path.name + mark)]
     except FileNotFoundError:
         return []
-    return [path.with_name(name) for name in names if name.startswith(path.name + mark)]
 
 
 def _journal(path: Path) -> Path:

@@ -51,7 +51,7 @@ def _pieces(word: str, known: dict[str, int]) -> list[int]:
             end -= 1
         else:
             return [known[_UNKNOWN]]
-        found.append(number)  # type: ignore[arg-type]
+        found.append(number)
         start = end
     return found
 
@@ -98,5 +98,5 @@ def _is_punctuation(character: str) -> bool:
     """All of ASCII that is no letter, digit or space counts, as BERT has it."""
     number = ord(character)
     if number < 128:
-        return 33 <= number and not character.isalnum()
+        return number >= 33 and not character.isalnum()
     return unicodedata.category(character).startswith("P")

@@ -193,7 +193,7 @@ def test_what_is_old_counts_less_when_that_is_wanted(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, texts, settings=MemorySettings(query=query))
     shelf.sync()
     shelf.index._clock = lambda: NOW_MS
-    shelf.notes.mtimes = {path: NOW_MS - 2_000 * DAY_MS for path in texts}
+    shelf.notes.mtimes = dict.fromkeys(texts, NOW_MS - 2000 * DAY_MS)
     hits = {hit.path: hit.score for hit in shelf.search("redis")}
     assert hits["memory/2020-01-01.md"] < 0.01
     assert hits["memory/2026-05-28.md"] > 0.9
@@ -218,7 +218,10 @@ def test_repetitions_make_way_when_that_is_wanted(tmp_path: Path) -> None:
     varied.close()
 
 
-@given(query=st.text(max_size=80) | st.text("\"'()*:^{}-+ANDORNOTNEAR redis東京\x00\ud800", max_size=40))
+@given(
+    query=st.text(max_size=80)
+    | st.text("\"'()*:^{}-+ANDORNOTNEAR redis東京\x00\ud800", max_size=40)
+)
 @pytest.mark.req("O-031")
 def test_any_text_is_a_query_fuzz(words: Shelf, hybrid: Shelf, query: str) -> None:
     for shelf in (words, hybrid):

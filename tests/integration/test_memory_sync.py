@@ -172,8 +172,12 @@ def test_half_a_character_does_not_stop_the_index(shelf: Shelf) -> None:
 def test_what_is_too_big_or_of_another_source_is_left_out(shelf: Shelf) -> None:
     documents = [
         *shelf.notes.documents(),
-        shelf.notes.documents()[0].model_copy(update={"path": "sessions/1.md", "source": "sessions"}),
-        shelf.notes.documents()[0].model_copy(update={"path": "big.md", "size": MAX_FILE_BYTES + 1}),
+        shelf.notes.documents()[0].model_copy(
+            update={"path": "sessions/1.md", "source": "sessions"}
+        ),
+        shelf.notes.documents()[0].model_copy(
+            update={"path": "big.md", "size": MAX_FILE_BYTES + 1}
+        ),
     ]
     shelf.index.sync(documents, shelf.notes.read)
     assert shelf.sql("SELECT path FROM files ORDER BY path") == [("MEMORY.md",), ("memory/b.md",)]
@@ -228,7 +232,9 @@ def test_dirty_means_that_a_sync_would_change_something(
         assert handle.index.is_dirty(shelf.notes.documents())
         handle.close()
     # What is asked of a query has no part in how the index is built.
-    same = shelf.again(embedder=embedder, settings=MemorySettings(query=QuerySettings(max_results=9)))
+    same = shelf.again(
+        embedder=embedder, settings=MemorySettings(query=QuerySettings(max_results=9))
+    )
     assert not same.index.is_dirty(shelf.notes.documents())
     same.close()
 

@@ -27,7 +27,9 @@ def found(words: Connection, query: str) -> int:
     if not terms:
         return 0
     asked = "SELECT count(*) FROM words WHERE words MATCH ?"
-    counts = [words.execute(asked, (match(terms),)).fetchone()[0] for match in (match_all, match_any)]
+    counts = [
+        words.execute(asked, (match(terms),)).fetchone()[0] for match in (match_all, match_any)
+    ]
     assert counts[0] <= counts[1]
     return int(counts[0])
 
