@@ -25,6 +25,8 @@ settings.register_profile(
 )
 settings.load_profile("long" if FUZZ_EXAMPLES else "fixed")
 
+# In the environment of the shared product, as an operator's would be; no call uses it.
+PROVIDER_KEY = "sk-key-of-a-provider-that-nobody-asks"
 CONFIG = """
 [providers.stub]
 driver = "openai"
@@ -73,7 +75,7 @@ def product_config(stub_server: OpenAIStub) -> str:
 @pytest.fixture(scope="session")
 def shared_product(product_config: str) -> Iterator[Product]:
     """The real product, one per pytest process."""
-    product = Product(config=product_config)
+    product = Product(config=product_config, environment={"OPENAI_API_KEY": PROVIDER_KEY})
     try:
         yield product.start()
     finally:

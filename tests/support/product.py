@@ -61,6 +61,8 @@ class Product:
             env=self.environment(),
             cwd=self.home,
             start_new_session=True,
+            # The usual one: with a stricter one nobody would notice a file that is open to others.
+            umask=0o022,
         )
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
