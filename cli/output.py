@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -20,13 +20,23 @@ def emit(value: Any, *, as_json: bool, text: str) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else text)
 
 
+def emit_shown(value: Any, *, as_json: bool, show: Callable[[Any], None]) -> None:
+    """The value as JSON, or what `show` prints of it: for what is more than one text or table."""
+    if as_json:
+        emit(value, as_json=True, text="")
+    else:
+        show(value)
+
+
 def emit_table(
     values: Sequence[Any], *, as_json: bool, columns: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> None:
     """The values as JSON, or the rows as a table that fits the terminal."""
-    if as_json:
-        typer.echo(json.dumps(list(values), indent=2, ensure_ascii=False))
-        return
+    emit_shown(list(values), as_json=as_json, show=lambda _: print_table(columns, rows))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table for people that fits the terminal."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.errors import EXIT_FAILED
-from cli.output import AsJson, emit, emit_table, size
+from cli.output import AsJson, emit, emit_shown, print_table, size
 
 SLOW_S = 600.0
 LOOK_EVERY_S, LOOK_ON_S = 0.2, 3_600.0
@@ -27,16 +27,7 @@ def du(as_json: AsJson = False) -> None:
 
     with connect() as client:
         answer = client.get("/admin/storage")
-    if as_json:
-        emit(answer, as_json=True, text="")
-        return
-    emit_table([], as_json=False, columns=("what", "room", "holds"), rows=_room(answer))
-    largest = answer.get("largest_sessions") or []
-    if largest:
-        rows = [(one["id"], str(one["messages"]), size(one["chars"]), one["title"] or "")
-                for one in largest]  # fmt: skip
-        columns = ("your largest sessions", "messages", "text", "title")
-        emit_table([], as_json=False, columns=columns, rows=rows)
+    emit_shown(answer, as_json=as_json, show=_show_storage)
 
 
 def doctor(
@@ -77,6 +68,15 @@ def reindex(
     emit(answer, as_json=as_json, text=f"{answer['state']}: {answer['behind']} messages to go")
 
 
+def _show_storage(answer: dict[str, Any]) -> None:
+    print_table(("what", "room", "holds"), _room(answer))
+    largest = answer.get("largest_sessions") or []
+    if largest:
+        rows = [(one["id"], str(one["messages"]), size(one["chars"]), one["title"] or "")
+                for one in largest]  # fmt: skip
+        print_table(("your largest sessions", "messages", "text", "title"), rows)
+
+
 def _percent(progress: dict[str, Any]) -> int:
     return 100 * int(progress["watermark"]) // max(1, int(progress["newest"]))
 
@@ -92,6 +92,7 @@ def _room(answer: dict[str, Any]) -> list[tuple[str, str, str]]:
             size(blobs["files_bytes"]),
             f"{blobs['count']} of {size(blobs['content_bytes'])}",
         ),
+        ("memory", size(answer.get("memory_bytes")), "indexes; may be deleted"),
         ("log", "", f"{counts['events']} events, {counts['frames']} frames"),
         ("whole home", size(answer["home_bytes"]), ""),
     ]

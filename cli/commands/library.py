@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.hits import print_hits
-from cli.output import AsJson, ago, dollars, emit, emit_table
+from cli.output import AsJson, ago, dollars, emit, emit_shown, print_table
 
 IMPORT_BYTES_MAX = 64 * 1024 * 1024
 # The last thing on each line of an export of all.
@@ -49,10 +49,7 @@ def search(
             sort=sort,
             limit=limit,
         )
-    if as_json:
-        emit(answer, as_json=True, text="")
-        return
-    print_hits(answer)
+    emit_shown(answer, as_json=as_json, show=print_hits)
 
 
 def export(
@@ -129,9 +126,19 @@ def retention(as_json: AsJson = False) -> None:
 
     with connect() as client:
         answer = client.get("/admin/retention")
-    if as_json:
-        emit(answer, as_json=True, text="")
-        return
+    emit_shown(answer, as_json=as_json, show=_show_retention)
+
+
+def usage(as_json: AsJson = False) -> None:
+    """Show tokens and cost by model and by day, and the most expensive sessions."""
+    from cli.connection import connect
+
+    with connect() as client:
+        answer = client.get("/usage")
+    emit_shown(answer, as_json=as_json, show=_show_usage)
+
+
+def _show_retention(answer: dict[str, Any]) -> None:
     for verb in ("archive", "prune"):
         days = answer[f"{verb}_after_days"]
         due = len(answer["due"][verb])
@@ -143,22 +150,14 @@ def retention(as_json: AsJson = False) -> None:
         for one in answer["done"]
     ]
     if rows:
-        emit_table([], as_json=False, columns=("when", "archived", "pruned"), rows=rows)
+        print_table(("when", "archived", "pruned"), rows)
 
 
-def usage(as_json: AsJson = False) -> None:
-    """Show tokens and cost by model and by day, and the most expensive sessions."""
-    from cli.connection import connect
-
-    with connect() as client:
-        answer = client.get("/usage")
-    if as_json:
-        emit(answer, as_json=True, text="")
-        return
+def _show_usage(answer: dict[str, Any]) -> None:
     for name, key in (("by_model", "model"), ("by_day", "day"), ("top_sessions", "session_id")):
         rows = [_usage_row(one, key) for one in answer.get(name) or []]
         columns = (name.replace("_", " "), "sessions", "in", "out", "cost")
-        emit_table([], as_json=False, columns=columns, rows=rows)
+        print_table(columns, rows)
 
 
 def _usage_row(one: dict[str, Any], key: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.errors import EXIT_FAILED
-from cli.output import AsJson, emit, emit_table
+from cli.output import AsJson, emit, print_table
 
 DOWN_GRACE_S = 30.0
 
@@ -82,7 +82,7 @@ def status(as_json: AsJson = False) -> None:
         emit(answer, as_json=as_json, text=f"not up in {settings.home}")
     else:
         rows = [(part, str(run.pids[part]), "runs" if parts[part] else "gone") for part in parts]
-        emit_table([], as_json=False, columns=("part", "pid", "state"), rows=rows)
+        print_table(("part", "pid", "state"), rows)
         typer.echo(f"{'ready' if ready else 'not ready'} at {run.api_url}")
         typer.echo(f"Temporal UI: {run.temporal_ui_url or 'of ' + run.temporal_address}")
         typer.echo(f"Home: {settings.home} (config.toml, logs, database)")

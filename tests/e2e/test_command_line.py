@@ -248,3 +248,22 @@ def test_a_running_session_is_paused_and_rolled_back(holdfast: Run, stub: OpenAI
 def test_looking_around_works_on_an_empty_shelf(holdfast: Run, command: tuple[str, ...]) -> None:
     code, out, err = holdfast(*command)
     assert code == 0, out + err
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "key"),
+    [
+        ("du", "whole home", "home_bytes"),
+        ("usage", "by model", "by_model"),
+        ("retention", "archive: ", "archive_after_days"),
+        ("status", "Home: ", "running"),
+    ],
+)
+def test_what_is_shown_to_people_is_json_for_scripts(
+    holdfast: Run, command: str, word: str, key: str
+) -> None:
+    assert holdfast("send", "something to count")[0] == 0
+    code, out, err = holdfast(command)
+    assert (code, word in out) == (0, True), out + err
+    code, out, err = holdfast(command, "--json")
+    assert (code, key in json.loads(out)) == (0, True), out + err
