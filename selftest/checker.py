@@ -200,6 +200,9 @@ def _stream(db: Db, seen: Seen, channel: str) -> Iterator[Finding]:
             yield Finding("gap_in_stream", words, seen.session_id)
             return
         expected += 1
+    if not seen.is_whole(channel):
+        words = f"{channel} ended at {seen.last(channel)} where {seen.due[channel]} was there"
+        yield Finding("gap_in_stream", words, seen.session_id)
     source, kind = (_events, _events.c.kind) if channel == "events" else (_frames, _frames.c.type)
     stored = select(source.c.seq, kind).where(source.c.session_id == seen.session_id)
     kinds = {row[0]: row[1] for row in db.connection().execute(stored)}

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,43 @@ class Driver(threading.Thread):
         self.folder = folder
         self.address = (url, token)
         self.record = record
+        self.seed = seed
         self.random = random.Random(f"{seed}/driver-{number}")
         self.caller = Caller(url, token, record)
         self.over = threading.Event()
         self.project_id = ""
         self.sessions: list[str] = []
+        # Those that made way for others, too: in the end each of them must be well.
+        self.known: list[str] = []
         self.words: list[str] = []
         self.watchers: list[Watcher] = []
         self._word_count = 0
 
     def run(self) -> None:
         """Act until told to stop."""
-        acts: dict[Callable[[], None], int] = {
+        for number in count():
+            if self.over.is_set():
+                return
+            self.do(self.choose(number))
+
+    def choose(self, number: int) -> Callable[[], None]:
+        """The act of this number: a seed repeats it, whatever became of the acts before."""
+        acts = self.acts()
+        self.random = random.Random(f"{self.seed}/driver-{self.number}/{number}")
+        return self.random.choices(list(acts), list(acts.values()))[0]
+
+    def do(self, act: Callable[[], None]) -> None:
+        """One act; no answer for minutes is a finding, and the next act comes all the same."""
+        try:
+            if not self.project_id:
+                self._load_project()
+            act()
+        except GaveUp as error:
+            self.record.find("no_answer", f"no answer for minutes: {error}")
+
+    def acts(self) -> dict[Callable[[], None], int]:
+        """What a client does, and how often beside the others."""
+        return {
             self.talk: 4,
             self.run_tool: 5,
             self.ask_subagents: 2,
@@ -64,14 +90,6 @@ class Driver(threading.Thread):
             self.search: 2,
             self.end_and_reopen: 1,
         }
-        while not self.over.is_set():
-            act = self.random.choices(list(acts), list(acts.values()))[0]
-            try:
-                if not self.project_id:
-                    self._load_project()
-                act()
-            except GaveUp as error:
-                self.record.find("no_answer", f"no answer for minutes: {error}")
 
     def stop(self) -> None:
         """Finish the act that is going on, then rest."""
@@ -249,6 +267,7 @@ class Driver(threading.Thread):
         if len(self.sessions) >= SESSIONS_MAX:
             self.sessions.remove(self.random.choice(self.sessions))
         self.sessions.append(session_id)
+        self.known.append(session_id)
         if len(self.watchers) < 2:
             self.watchers.append(Watcher(*self.address, session_id, self.record))
             self.watchers[-1].start()

@@ -37,11 +37,22 @@ class Seen:
     frames: dict[str, list[tuple[int, str]]] = field(
         default_factory=lambda: {"output": [], "events": []}
     )
+    # What the server had when the client was about to leave: so much it must have seen.
+    due: dict[str, int] = field(default_factory=dict)
 
     def add(self, channel: str, seq: int, kind: str) -> None:
         """One more frame, up to a limit that no test of sane length reaches."""
         if len(self.frames[channel]) < SEEN_MAX:
             self.frames[channel].append((seq, kind))
+
+    def last(self, channel: str) -> int:
+        """The number of the newest frame."""
+        return self.frames[channel][-1][0] if self.frames[channel] else 0
+
+    def is_whole(self, channel: str) -> bool:
+        """Whether everything that is due was seen, or as much as is noted down."""
+        is_full = len(self.frames[channel]) >= SEEN_MAX
+        return is_full or self.last(channel) >= self.due.get(channel, 0)
 
 
 class Record:

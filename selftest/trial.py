@@ -78,15 +78,14 @@ class Trial:
                 self.record.find("no_answer", f"{driver.name} is still waiting")
         try:
             for driver in self.drivers:
-                mine = {one.session_id for one in self.record.acknowledged} & set(driver.sessions)
-                for session_id in sorted(mine):
+                for session_id in driver.known:
                     driver.close_session(session_id)
             self._search()
         except GaveUp as error:
             self.record.find("no_answer", f"no answer for minutes: {error}")
         for driver in self.drivers:
             for watcher in driver.watchers:
-                watcher.stop()
+                watcher.leave()
             driver.caller.close()
 
     def _search(self) -> None:

@@ -26,7 +26,10 @@ def selftest(
         float, typer.Option(min=0.05, max=1440, help="How long parts are killed.")
     ] = 2.0,
     seed: Annotated[str, typer.Option(help="Repeats the choices of an earlier run.")] = "",
-    report: Annotated[Path | None, typer.Option(help="Write the outcome here as JSON.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="The report as JSON; by default holdfast-selftest-SEED.json here."),
+    ] = None,
     kills: Annotated[bool, typer.Option(help="Kill parts; without, it only drives them.")] = True,
 ) -> None:
     """Torture a product of its own in a temporary home, and check that it kept every promise.
@@ -39,14 +42,20 @@ def selftest(
 
     chosen = seed or f"{random.SystemRandom().getrandbits(32):08x}"
     typer.echo(f"holdfast selftest: seed {chosen}, {minutes:g} min, in a temporary home", err=True)
+    path = report or Path(f"holdfast-selftest-{chosen.replace('/', '-')}.json")
+    try:
+        # Now, so that a place that cannot be written is found out before the minutes are spent.
+        reports.write(path, {"verdict": "unfinished", "seed": chosen, "minutes": minutes})
+    except OSError as error:
+        raise typer.BadParameter(f"the report cannot be written: {error}") from None
     # Asked to stop, it takes its product with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     trial = Trial(chosen, minutes, say=_Progress().show)
     outcome, home = trial.run(kills=kills)
-    if report is not None:
-        reports.write(report, outcome)
+    reports.write(path, outcome)
     typer.echo("", err=True)
     typer.echo(reports.verdict(outcome, home=home))
+    typer.echo(f"Report: {path}")
     if outcome["verdict"] != "passed":
         raise typer.Exit(EXIT_FAILED)
 

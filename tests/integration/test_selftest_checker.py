@@ -53,6 +53,7 @@ class Scene:
         seen = record.watch(session_id)
         for row in self.store.read(lambda db: events.after(db, session_id, 0, limit=1000)):
             seen.add("events", row.seq, row.kind)
+        seen.due = {"events": seen.last("events"), "output": 0}
 
     def _copy(self, *, into_store: bool) -> None:
         with self.store.writer.connect() as connection:
@@ -127,6 +128,19 @@ def _see_a_gap(scene: Scene) -> None:
     del scene.record.seen[0].frames["events"][2]
 
 
+def _miss_the_end(scene: Scene) -> None:
+    seen = scene.record.seen[0]
+    seen.due = {"events": seen.last("events") + 1}
+
+
+def _miss_an_output_frame(scene: Scene) -> None:
+    scene.record.seen[0].frames["output"] = [(1, "delta"), (3, "delta")]
+
+
+def _see_nothing_of_the_output(scene: Scene) -> None:
+    scene.record.seen[0].due = {"output": 1}
+
+
 def _see_something_else(scene: Scene) -> None:
     seq, _ = scene.record.seen[0].frames["events"][2]
     scene.record.seen[0].frames["events"][2] = (seq, "something.else")
@@ -178,6 +192,9 @@ BROKEN: dict[str, tuple[str, Callable[[Scene], None]]] = {
     "a changed event": ("chain_broken", _sql("UPDATE events SET at = at + 1 WHERE seq = 3")),
     "a deleted event": ("chain_broken", _sql("DELETE FROM events WHERE seq = 4")),
     "a frame that was never shown": ("gap_in_stream", _see_a_gap),
+    "an output frame that was never shown": ("gap_in_stream", _miss_an_output_frame),
+    "a stream that ended too early": ("gap_in_stream", _miss_the_end),
+    "a stream without any output": ("gap_in_stream", _see_nothing_of_the_output),
     "a frame that was shown otherwise": ("stream_differs", _see_something_else),
     "a command that ran twice": ("command_twice", _run_twice),
     "a command that did not run": ("command_lost", _not_run),
