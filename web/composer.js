@@ -7,7 +7,7 @@ export class Composer {
   constructor(sessionId, taken) {
     this.sessionId = sessionId;
     this.taken = taken;
-    this.text = h("textarea", { name: "message", rows: 3, maxlength: 1_000_000, "aria-label": "Message", oninput: () => this.keep("draft", this.text.value), onkeydown: (event) => this.typed(event) });
+    this.text = h("textarea", { name: "message", rows: 2, maxlength: 1_000_000, "aria-label": "Message", oninput: () => this.keep("draft", this.text.value), onkeydown: (event) => this.typed(event) });
     this.button = h("button", { class: "primary" }, "Send");
     this.state = h("span", { class: "quiet", "aria-live": "polite" });
     this.element = h("form", { class: "composer", onsubmit: (event) => this.submit(event) }, this.text, h("div", {}, this.button, " ", this.state));

@@ -31,7 +31,8 @@ class SessionView {
     this.older = h("button", { type: "button", hidden: true, onclick: () => this.readOlder().catch((problem) => notify(problem.message)) }, "Earlier messages");
     this.composer = new Composer(id, (answer) => this.taken(answer));
     this.live = new Live(id, { hear: (frame, about) => this.hear(frame, about), lost: () => this.reread().catch((problem) => notify(problem.message)), tell: (state) => this.tell(state) });
-    view.replaceChildren(this.head, this.buttons, this.panel, this.older, this.transcript.element, this.composer.element);
+    const foot = h("footer", { class: "foot" }, this.buttons, this.composer.element);
+    view.replaceChildren(this.head, this.panel, this.older, this.transcript.element, foot);
   }
 
   async open(messageId) {

@@ -133,10 +133,24 @@ class Card {
 
   close(content, failed) {
     this.closed = true;
-    this.result.textContent = cut(content);
+    this.result.textContent = cut(readable(content));
     this.state.textContent = failed ? "failed" : "done";
     this.element.classList.toggle("failed", failed);
   }
+}
+
+// A tool's output as lines, what else it said behind it; anything but an object with an output stays as it is.
+function readable(content) {
+  let said;
+  try {
+    said = JSON.parse(content);
+  } catch {
+    return content;
+  }
+  if (typeof said?.output !== "string") return content;
+  const { output, ...rest } = said;
+  const facts = Object.entries(rest).map(([name, value]) => `${name}: ${JSON.stringify(value)}`);
+  return `${output.trimEnd()}\n\n${facts.join(", ")}`.trim();
 }
 
 function cut(text) {
