@@ -24,11 +24,14 @@ _COUNTED: dict[str, type[SQLModel]] = {
 _messages, _sessions, _blobs = table(Message), table(SessionRow), table(Blob)
 
 
-def footprint(store: OpenStore, *, operator_id: str | None = None) -> dict[str, Any]:
+def footprint(
+    store: OpenStore, *, operator_id: str | None = None, memory: Path | None = None
+) -> dict[str, Any]:
     """Bytes and rows; the largest sessions are the operator's own."""
     report = store.read(lambda db: _rows(db, operator_id))
     report["database"] = _sqlite(store) if store.is_sqlite else store.read(_postgres)
     report["blobs"]["files_bytes"] = _folder_bytes(store.blobs.root)
+    report["memory_bytes"] = _folder_bytes(memory or store.home / "memory")
     report["home_bytes"] = _folder_bytes(store.home)
     return report
 

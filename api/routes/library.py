@@ -19,6 +19,7 @@ from api.dependencies import (
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
 from domain.errors import BadRequest
+from memory.shelf import directory_of
 from storage import aliases, footprint, lineage, removal, resolver, retention, session_views, titles
 from storage.engine import Db
 from storage.retention import Rules
@@ -175,6 +176,9 @@ async def show_retention(operator: CurrentOperator, services: ServicesDep) -> di
 
 
 @router.get("/admin/storage", responses=shows(200, Shown))
-async def show_storage(operator: CurrentOperator, store: StoreDep) -> dict[str, Any]:
+async def show_storage(operator: CurrentOperator, services: ServicesDep) -> dict[str, Any]:
     """What the store takes on disk; the largest sessions are the caller's own."""
-    return await asyncio.to_thread(footprint.footprint, store, operator_id=operator.id)
+    memory = directory_of(services.settings.home, services.configuration.current)
+    return await asyncio.to_thread(
+        footprint.footprint, services.store, operator_id=operator.id, memory=memory
+    )

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from domain.memory import ChunkSettings, MemorySettings, QuerySettings, SyncSettings
 from domain.project_file import AgentSpec, CageSettings, CompactionSettings, Limits, ProjectFile
 from storage import project_file, project_yaml
 
-PAGE = (Path(__file__).parents[2] / "docs" / "project-file.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLES = [
+    example
+    for name in ("project-file.md", "memory.md")
+    for example in re.findall(r"```yaml\n(.*?)```", (DOCS / name).read_text("utf-8"), re.DOTALL)
+]
+MODELS = [
+    *(ProjectFile, AgentSpec, Limits, CageSettings, CompactionSettings),
+    *(MemorySettings, SyncSettings, QuerySettings, ChunkSettings),
+]
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
@@ -33,10 +42,8 @@ def test_the_schema_refuses_what_we_refuse(text: str) -> None:
     assert list(Draft202012Validator(project_file.json_schema()).iter_errors(data))
 
 
-@pytest.mark.parametrize(
-    "model", [ProjectFile, AgentSpec, Limits, CageSettings, CompactionSettings]
-)
+@pytest.mark.parametrize("model", MODELS)
 def test_the_page_shows_every_key(model: type[ProjectFile]) -> None:
     shown = set(re.findall(r"([a-z_]+):", "\n".join(EXAMPLES)))
-    elsewhere = {"memory", "delegate_to", "observers"}
+    elsewhere = {"delegate_to", "observers"}
     assert set(model.model_fields) - shown - elsewhere == set()
