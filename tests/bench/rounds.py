@@ -22,8 +22,12 @@ def middle(values: Sequence[float]) -> float:
 
 def p95(values: Sequence[float]) -> float:
     """The value that one in twenty exceeds."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
+    return _percentile(values, 0.95)
+
+
+def p99(values: Sequence[float]) -> float:
+    """The value that one in a hundred exceeds."""
+    return _percentile(values, 0.99)
 
 
 def noise(values: Sequence[float]) -> str:
@@ -39,3 +43,8 @@ def timed_ms(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
