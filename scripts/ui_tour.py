@@ -1,7 +1,7 @@
 """Makes the pictures of docs/temporal-ui.md: a real product, seen by a real browser.
 
-Not part of any build: it needs Debian's chromium and `pip install playwright`, and runs by hand as
-`python -m scripts.ui_tour`.
+Not part of any build: it needs Debian's chromium (`scripts/system-packages.sh`), and runs by hand
+as `python -m scripts.ui_tour`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
-from playwright.sync_api import Page, sync_playwright
 
+from tests.support.browser import Page, chromium
 from tests.support.product import Product
 from tests.support.waiting import wait_for
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SIZE = {"width": 1280, "height": 720}
+# Fonts and lines that move in; nothing tells when they stand.
+SETTLE_S = 1.5
 SHELL = {"call": "shell", "arguments": {"command": "echo working; sleep 2"}}
 STORIES: dict[str, list[dict[str, Any]]] = {
     "Tidy the changelog": [{"say": "Done."}],
@@ -64,29 +67,26 @@ def tell(client: httpx2.Client, folder: Path) -> dict[str, str]:
 
 
 def take(url: str, sessions: dict[str, str]) -> None:
-    """The list, a session with its history, and the summary of its steps."""
-    with sync_playwright() as play:
-        browser = play.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        page = browser.new_page(viewport=SIZE)
-        shoot(page, f"{url}/namespaces/default/workflows", "temporal-list.png")
-        build = sessions["Build everything"]
-        shoot(page, f"{url}/namespaces/default/workflows/{build}", "temporal-session.png")
-        query = 'SessionState%3D"paused"'
-        shoot(page, f"{url}/namespaces/default/workflows?query={query}", "temporal-paused.png")
-        paused = sessions["Look before you leap"]
-        shown = {one for one in sessions.values() if one in page.content()}
-        assert shown == {paused}, f"the filter shows {shown}"
-        browser.close()
+    """The list, a session at work, and what is paused."""
+    workflows = f"{url}/namespaces/default/workflows"
+    building, paused = sessions["Build everything"], sessions["Look before you leap"]
+    with chromium() as browser, browser.page(**SIZE) as page:
+        shoot(page, workflows, "temporal-list.png", list(sessions.values()))
+        shoot(page, f"{workflows}/{building}", "temporal-session.png", [building, "call_model"])
+        query = "SessionState%3D%22paused%22"
+        shoot(page, f"{workflows}?query={query}", "temporal-paused.png", [paused])
+        others = set(sessions.values()) - {paused}
+        shown = {one for one in others if one in page.text("body")}
+        assert shown == set(), f"the filter shows {shown}, too"
 
 
-def shoot(page: Page, url: str, name: str) -> None:
-    """One picture, when the page has come to rest."""
+def shoot(page: Page, url: str, name: str, wanted: list[str]) -> None:
+    """One picture, when the page shows what it is for and has come to rest."""
     page.goto(url)
-    page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(1500)
-    page.screenshot(path=str(IMAGES / name))
+    for words in wanted:
+        page.see("body", words)
+    time.sleep(SETTLE_S)
+    (IMAGES / name).write_bytes(page.picture())
 
 
 if __name__ == "__main__":
