@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 from temporalio import activity
@@ -21,6 +21,8 @@ from storage.opening import OpenStore
 from storage.tables import Project
 
 log = structlog.get_logger()
+SYNCS_AT_ONCE = 4
+STOP_WAIT_S = 3.0
 # So often an embedder whose trouble may pass is waited for; then another, or none, does its work.
 PATIENCE = 4
 
@@ -35,6 +37,8 @@ class MemoryActivities:
     def __init__(self, store: OpenStore, shelf: Shelf) -> None:
         self.store = store
         self.shelf = shelf
+        # Threads of its own: an embedder that hangs must not keep tools from theirs.
+        self._threads = ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="memory-sync")
 
     @activity.defn(name="sync_memory")
     @answering
@@ -46,9 +50,9 @@ class MemoryActivities:
         project = await self.store.aread(lambda db: projects.by_id(db, step.project_id))
         progress = Progress(activity.info().attempt)
         async with _telling(progress):
-            report = await _stoppable(
-                asyncio.to_thread(self._sync, progress, project, step), progress
-            )
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(self._threads, self._sync, progress, project, step)
+            report = await _stoppable(work, progress)
         log.info("memory.synced", project=step.project_id, **report.model_dump(exclude_none=True))
         return report
 
@@ -75,15 +79,17 @@ class Progress:
             raise Stopped
 
 
-async def _stoppable(work: Coroutine[Any, Any, SyncReport], progress: Progress) -> SyncReport:
-    """The work's end. Cancelled, it stops at its next piece, and we leave after it has."""
-    task = asyncio.ensure_future(work)
+async def _stoppable(work: asyncio.Future[SyncReport], progress: Progress) -> SyncReport:
+    """The work's end. Cancelled, it stops at its next piece; we wait for that a moment.
+
+    One that hangs is left behind: it holds the writer's lock, so nobody writes beside it.
+    """
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
         progress.stop.set()
-        with contextlib.suppress(Stopped):
-            return await task
+        await asyncio.wait({work}, timeout=STOP_WAIT_S)
         raise
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from domain.errors import Refusal, Unavailable
 from domain.ids import new_id
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # A search waits this long for what is not indexed yet, then answers with what there is.
 SEARCH_WAIT_S = 3.0
 SYNC_WAIT_S = 25.0
+THREADS = 4
+T = TypeVar("T")
 AWAY = "Temporal does not answer just now; the same request may be repeated"
 
 
@@ -40,6 +43,8 @@ class Memories:
         self, settings: Settings, shelf: Shelf, client: Callable[[], Awaitable[Client]]
     ) -> None:
         self.shelf = shelf
+        # Threads of its own: an embedder that hangs must not keep other requests from theirs.
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
         self._settings = settings
         self._client = client
 
@@ -47,25 +52,29 @@ class Memories:
         self, project: Project, query: str, *, limit: int | None, min_score: float | None
     ) -> Found:
         """The best hits, after a sync where the index is behind and the project wants that."""
-        dirty, wanted = await asyncio.to_thread(self._look, project)
+        dirty, wanted = await self._off_the_loop(self._look, project)
         synced = dirty and wanted and await self._brought_up_to_date(project)
-        return await asyncio.to_thread(
-            self._find, project, query, limit, min_score, synced=synced, stale=dirty and not synced
-        )
+        hits, warnings = await self._off_the_loop(self._find, project, query, limit, min_score)
+        return Found(hits, synced, dirty and not synced, warnings)
 
     async def sync(self, project: Project, command_id: str, *, force: bool) -> SyncReport | None:
         """Have a round made; its report, or None when it takes longer than we wait."""
-        await asyncio.to_thread(self._check, project)
+        await self._off_the_loop(self._check, project)
         return await self._sync(project.id, command_id, force=force, wait_s=SYNC_WAIT_S)
 
     async def status(self, project: Project) -> dict[str, Any]:
         """What the index holds, and whether a sync goes on."""
-        shown = await asyncio.to_thread(self._status, project)
+        shown = await self._off_the_loop(self._status, project)
         return {**shown, "sync": await self._progress(project.id)}
 
     def close(self) -> None:
         """Give back the open files."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self.shelf.close()
+
+    async def _off_the_loop(self, work: Callable[..., T], *arguments: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, work, *arguments)
 
     def _check(self, project: Project) -> None:
         with self.shelf.open(project):
@@ -76,19 +85,11 @@ class Memories:
             return memory.is_dirty(patient=True), memory.settings.sync.on_search
 
     def _find(
-        self,
-        project: Project,
-        query: str,
-        limit: int | None,
-        min_score: float | None,
-        *,
-        synced: bool,
-        stale: bool,
-    ) -> Found:
+        self, project: Project, query: str, limit: int | None, min_score: float | None
+    ) -> tuple[list[dict[str, Any]], list[str]]:
         with self.shelf.open(project) as memory:
             hits = memory.search(query, limit=limit, min_score=min_score)
-            warnings = memory.warnings()
-        return Found([hit.model_dump() for hit in hits], synced, stale, warnings)
+            return [hit.model_dump() for hit in hits], memory.warnings()
 
     def _status(self, project: Project) -> dict[str, Any]:
         with self.shelf.open(project) as memory:

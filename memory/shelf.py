@@ -141,6 +141,8 @@ def inside(project: Path, paths: list[str], config: Configured) -> tuple[list[st
     A project file may come from a stranger: what it names outside of its folder is read only
     where the operator of this machine said so.
     """
+    if not paths:
+        return [], []
     roots = [project, *(Path(one).expanduser() for one in config.memory.allow_paths)]
     whole = [root.resolve() for root in roots]
     allowed, ignored = [], []

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
-from tests.support.rig import Rig, script
+from domain.ids import new_id
+from domain.memory_steps import workflow_id
+from storage import projects
+from tests.support.rig import DEADLINE_S, Rig, script
 from worker.recovery import restart_lost
+from workflows import memory_client
 
 # Words that only the database may know. Titles are the first words, so the marks stand behind.
 MARK = "xyzzy-private"
@@ -186,3 +191,22 @@ async def subagent(rig: Rig) -> list[str]:
     await rig.state(session, "idle")
     started = await rig.event(session, "subagent.started")
     return [session, f"{session}/{started.data['invocation_id']}"]
+
+
+@story
+async def memory_synced(rig: Rig) -> list[str]:
+    """A memory is built, followed and built anew, for those who wait and those who do not."""
+    project = rig.project("primary: {model: 'scripted:echo'}\nmemory: {embedding: none}\n")
+    found = rig.store.read(lambda db: projects.by_id(db, project))
+    notes = Path(found.path) / "memory"
+    notes.mkdir()
+    queue = rig.settings.task_queue
+    for number, force in enumerate((False, False, True)):
+        (notes / f"{number}.md").write_text(f"{MARK} note {number}\n")
+        report = await memory_client.sync(
+            rig.client, queue, project, command_id=new_id(), force=force, wait_s=DEADLINE_S
+        )
+        assert report is not None
+        await memory_client.ask(rig.client, queue, project)
+    await rig.handle(workflow_id(project)).result()
+    return [workflow_id(project)]
