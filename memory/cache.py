@@ -9,9 +9,9 @@ from pathlib import Path
 from domain.clock import now_ms
 from memory.connection import Connection, Driver
 from memory.embedding import Identity
-from memory.rows import as_json
+from memory.rows import dims_of
 
-Vectors = dict[str, list[float]]
+Vectors = dict[str, str]  # as JSON, by the hash of their text
 
 
 def look_up(
@@ -24,7 +24,7 @@ def look_up(
         " AND hash IN (SELECT value FROM json_each(?)) AND (dims = ? OR ? IS NULL)",
         (*identity, json.dumps(list(hashes)), dims, dims),
     )
-    return {text_hash: json.loads(embedding) for text_hash, embedding in found}
+    return dict(found.fetchall())
 
 
 def keep(connection: Connection, identity: Identity, vectors: Vectors) -> None:
@@ -34,7 +34,7 @@ def keep(connection: Connection, identity: Identity, vectors: Vectors) -> None:
         " (provider, model, provider_key, hash, embedding, dims, updated_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
-            (*identity, text_hash, as_json(vector), len(vector), now_ms())
+            (*identity, text_hash, vector, dims_of(vector), now_ms())
             for text_hash, vector in vectors.items()
         ],
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,12 +14,14 @@ from memory.chunking import Chunk
 from memory.connection import Connection, has_vectors
 from memory.words import indexed
 
+NO_VECTOR = "[]"
+
 
 class Embedded(NamedTuple):
-    """A chunk and its vector, which is empty when only words are indexed."""
+    """A chunk and its vector as JSON, which is empty when only words are indexed."""
 
     chunk: Chunk
-    vector: Sequence[float]
+    vector: str
 
 
 def put(connection: Connection, document: Document, found: list[Embedded], model: str) -> None:
@@ -34,11 +35,11 @@ def put(connection: Connection, document: Document, found: list[Embedded], model
         added = connection.execute(
             "INSERT INTO chunks (id, path, source, start_line, end_line, hash, model, text,"
             " embedding, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (chunk_id, *place, chunk.hash, model, chunk.text, as_json(vector), now_ms()),
+            (chunk_id, *place, chunk.hash, model, chunk.text, vector, now_ms()),
         )
         if words:
             _put_words(connection, added.lastrowid, chunk_id, model, chunk.text, place)
-        if vectors and vector:
+        if vectors and vector != NO_VECTOR:
             _put_vector(connection, chunk_id, vector)
     connection.execute(
         "INSERT OR REPLACE INTO files (path, source, hash, mtime, size) VALUES (?, ?, ?, ?, ?)",
@@ -84,13 +85,18 @@ def reconcile(connection: Connection, dims: int | None) -> None:
             "SELECT id, embedding FROM chunks"
             " WHERE embedding <> '[]' AND id NOT IN (SELECT id FROM chunks_vec)"
         ).fetchall()
-        for chunk_id, embedding in missing:
-            _put_vector(connection, chunk_id, json.loads(embedding))
+        for chunk_id, vector in missing:
+            _put_vector(connection, chunk_id, vector)
 
 
 def as_json(vector: Sequence[float]) -> str:
     """A vector as text, as exact as its four bytes a number (O-009)."""
-    return "[" + ",".join([f"{value:.8g}" for value in vector]) + "]"
+    return f"[{','.join(['%.8g'] * len(vector))}]" % tuple(vector)
+
+
+def dims_of(vector: str) -> int:
+    """How long a vector is that is written as JSON."""
+    return vector.count(",") + 1
 
 
 def as_bytes(vector: Sequence[float]) -> bytes:
@@ -118,9 +124,9 @@ def _put_words(
     )
 
 
-def _put_vector(connection: Connection, chunk_id: str, vector: Sequence[float]) -> None:
-    asked = "INSERT INTO chunks_vec (id, embedding) VALUES (?, ?)"
-    connection.execute(asked, (chunk_id, as_bytes(vector)))
+def _put_vector(connection: Connection, chunk_id: str, vector: str) -> None:
+    # sqlite-vec reads the JSON itself, and keeps four bytes a number.
+    connection.execute("INSERT INTO chunks_vec (id, embedding) VALUES (?, ?)", (chunk_id, vector))
 
 
 def _drop_words(connection: Connection, path: str, found: list[tuple[int, str]]) -> None:

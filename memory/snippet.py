@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from functools import lru_cache
 
 CHARACTERS_MAX = 700
 LEAD = 120
@@ -45,14 +46,19 @@ def _densest(text: str, terms: list[str]) -> int:
 def _places(text: str, terms: list[str]) -> list[tuple[int, str]]:
     if not terms:
         return []
-    # Compared in a spelling of the same length, so that places in it are places in the text.
-    plain = "".join(_plain(character) for character in text)
-    wanted = "|".join(re.escape("".join(_plain(one) for one in term)) for term in terms)
-    return [(one.start(), one.group()) for one in re.finditer(wanted, plain)]
+    wanted = "|".join(re.escape(_plain(term)) for term in terms)
+    return [(one.start(), one.group()) for one in re.finditer(wanted, _plain(text))]
 
 
-def _plain(character: str) -> str:
-    """Without case and accent, as far as that leaves one character."""
+def _plain(text: str) -> str:
+    """Without case and accents, and of the same length: places in it are places in the text."""
+    if text.isascii():
+        return text.lower()
+    return "".join([_plain_character(character) for character in text])
+
+
+@lru_cache(maxsize=16_384)
+def _plain_character(character: str) -> str:
     base = character if character.isascii() else unicodedata.normalize("NFD", character)[0]
     lower = base.lower()
     return lower if len(lower) == 1 else base

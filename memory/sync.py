@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from domain.memory import MAX_FILE_BYTES, Document, MemorySettings, SyncReport
@@ -14,7 +13,7 @@ from memory import cache, rows, schema
 from memory.chunking import Chunk, chunks_of
 from memory.connection import Connection, has_vectors
 from memory.embedding import Embedder, embed, identity_of
-from memory.rows import Embedded
+from memory.rows import NO_VECTOR, Embedded, as_json, dims_of
 from memory.swap import Hook
 
 FILES_MAX = 20_000
@@ -75,8 +74,11 @@ class Sync:
         *,
         dims: int | None,
         at: Hook,
+        by_lot: bool = False,
     ) -> None:
+        """`by_lot`: nobody will see half of this index, so many files may share a transaction."""
         self.dims = dims
+        self._by_lot = by_lot
         self._connection = connection
         self._settings = settings
         self._embedder = embedder
@@ -96,10 +98,11 @@ class Sync:
         done = 0
         for lot in self._embedded(self._lots(changed, read)):
             self._check_dims(lot)
-            for document, chunks in lot.files:
-                self._put(lot, document, chunks, report)
-                done += 1
-                progress(done, len(changed))
+            with self.transaction() if self._by_lot else nullcontext():
+                for document, chunks in lot.files:
+                    self._put(lot, document, chunks, report)
+                    done += 1
+                    progress(done, len(changed))
 
     def finish(self, report: SyncReport) -> None:
         """Say what the index was built with, prune the cache, and count what there is."""
@@ -114,7 +117,10 @@ class Sync:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing, whenever we die."""
+        """All of it or nothing, whenever we die. Inside another it is a part of that one."""
+        if self._connection.in_transaction:
+            yield
+            return
         self._execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -163,7 +169,7 @@ class Sync:
     def _known(self, path: str, hashes: set[str]) -> cache.Vectors:
         asked = "SELECT hash, embedding FROM chunks WHERE path = ? AND embedding <> '[]'"
         found = self._connection.execute(asked, (path,)).fetchall()
-        known = {one: json.loads(vector) for one, vector in found if one in hashes}
+        known = {one: vector for one, vector in found if one in hashes}
         missing = hashes - set(known)
         return known | cache.look_up(self._connection, self._identity, missing, self.dims)
 
@@ -186,7 +192,7 @@ class Sync:
 
     def _check_dims(self, lot: _Lot) -> None:
         """One length for all vectors; what comes fresh is right, what was kept may be old."""
-        lengths = [len(one) for one in (*lot.fresh.values(), *lot.known.values())]
+        lengths = [dims_of(one) for one in (*lot.fresh.values(), *lot.known.values())]
         if not lengths:
             return
         if self.dims is None:
@@ -200,7 +206,7 @@ class Sync:
         with self.transaction():
             if self._vectors and self.dims is not None:
                 schema.ensure_vectors(self._connection, self.dims)
-            found = [Embedded(one, vectors.get(one.hash, ())) for one in chunks]
+            found = [Embedded(one, vectors.get(one.hash, NO_VECTOR)) for one in chunks]
             rows.put(self._connection, document, found, self._identity.model)
             cache.keep(self._connection, self._identity, fresh)
             self._at("before a file is committed")
@@ -214,5 +220,6 @@ class Sync:
 def _ask(embedder: Embedder, lot: _Lot) -> _Lot:
     texts = list(lot.missing.values())
     if texts:
-        lot.fresh = dict(zip(lot.missing, embed(embedder, texts), strict=True))
+        vectors = [as_json(vector) for vector in embed(embedder, texts)]
+        lot.fresh = dict(zip(lot.missing, vectors, strict=True))
     return lot

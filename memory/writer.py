@@ -152,7 +152,7 @@ class Writer:
                 connection.execute("PRAGMA journal_mode = MEMORY")
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute(f"PRAGMA user_version = {generation:d}")
-                sync = self._sync(connection, dims)
+                sync = self._sync(connection, dims, by_lot=True)
                 if self._path.exists():
                     cache.seed(connection, self._path)
                 sync.run(documents, read, report, progress)
@@ -163,10 +163,10 @@ class Writer:
             discard(fresh)
             raise
 
-    def _sync(self, connection: Connection, dims: int | None) -> Sync:
+    def _sync(self, connection: Connection, dims: int | None, *, by_lot: bool = False) -> Sync:
         schema.ensure(connection)
         embedder = self._embedders.current
-        return Sync(connection, self._settings, embedder, dims=dims, at=self._at)
+        return Sync(connection, self._settings, embedder, dims=dims, at=self._at, by_lot=by_lot)
 
 
 def _make_private_folders(folder: Path) -> None:
