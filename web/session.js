@@ -57,6 +57,17 @@ class SessionView {
     this.scrollDown();
   }
 
+  async catchUp() {
+    const last = this.transcript.lastId();
+    if (!last) return this.reread();
+    for (let since = last; since; ) {
+      const answer = await get(`/sessions/${this.id}/messages?since=${since}&limit=500`);
+      for (const message of answer.items) this.transcript.add(message);
+      since = answer.next_cursor;
+    }
+    return null;
+  }
+
   async readOlder() {
     const height = document.documentElement.scrollHeight;
     const answer = await get(`/sessions/${this.id}/messages?before=${this.cursor}&limit=${PAGE}`);
@@ -154,9 +165,11 @@ class SessionView {
   }
 
   // Between reading the messages and the first welcome something may have been said.
-  async welcomed(first) {
-    this.joined = first && this.session.active_run;
-    if (first) await this.reread().catch((problem) => notify(problem.message));
+  welcomed(first) {
+    if (first) {
+      this.joined = this.session.active_run;
+      this.catchUp().catch((problem) => notify(problem.message));
+    }
     this.refresh();
   }
 

@@ -53,6 +53,11 @@ export class Transcript {
     else this.place(element, message.seq);
   }
 
+  lastId() {
+    const told = [...this.element.children].filter((one) => one.dataset.seq);
+    return told.at(-1)?.id.slice("m-".length) ?? null;
+  }
+
   place(element, seq) {
     const after = [...this.element.children].reverse().find((one) => Number(one.dataset.seq) < seq);
     if (after) after.after(element);
