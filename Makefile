@@ -48,7 +48,8 @@ fmt: install
 bench: install system-packages
 	$(BIN)/python -m tests.bench
 
-torture: install system-packages
+torture: install
+	sh scripts/system-packages.sh faketime
 	$(BIN)/python -m pytest -m slow -q --timeout 900 tests
 	@echo "fuzzing: the same again with FUZZ_SEED=$(FUZZ_SEED)"
 	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 3600 -m "not slow and not bench" \

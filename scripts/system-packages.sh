@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs the Debian packages that the tests need and this machine lacks. Elsewhere it only names them.
+# Installs the Debian packages that the tests need and this machine lacks, and those that are named. Elsewhere it only
+# names them.
 set -eu
 
-packages="bubblewrap git tmux vim less postgresql chromium"
+packages="bubblewrap git tmux vim less postgresql chromium $*"
 missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "install ok installed" || missing="$missing $package"

@@ -60,6 +60,10 @@ def test_a_jumping_clock_changes_no_order_and_stops_no_run(
         asked = [one["content"].split("\n")[0] for one in items if one["role"] == "operator"]
         assert asked == ["+0", "+2h", "-3h", "+0"]
         assert [one["seq"] for one in items] == sorted(one["seq"] for one in items)
+        # The clock of the worker did jump, or nothing was tried.
+        told = [one["created_at"] for one in items if one["role"] == "primary"]
+        hours = [round((at - told[0]) / 3_600_000) for at in told]
+        assert {2, -3} <= set(hours), hours
         report = client.post("/admin/consistency", params={"mode": "deep"}).json()
         assert report["status"] == "ok", report
 

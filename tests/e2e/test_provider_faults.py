@@ -79,6 +79,21 @@ def test_a_provider_that_hangs_holds_nobody_else_up_and_is_left_at_once(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+def test_a_rate_limit_of_a_minute_is_waited_out_though_the_provider_says_in_a_second(
+    stub: OpenAIStub, client: httpx2.Client, session: dict[str, Any], run_message: Run
+) -> None:
+    # One, two, four, eight, sixteen and thirty seconds lie between these.
+    stub.play(*[{"error": 429}] * 6, {"say": "There was room again."})
+    started = client.post(f"/sessions/{session['id']}/messages", json={"content": "please"})
+    path = f"/sessions/{session['id']}/runs/{started.json()['run']['id']}"
+    wait_for(lambda: client.get(path).json()["state"] == "done", "the run", timeout_s=300)
+    assert len(stub.calls) == 7
+    assert stub.calls[-1].received_at - stub.calls[0].received_at > 55
+    assert said(client, session["id"])[-1]["content"] == "There was room again."
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_provider_that_stays_away_is_named_and_the_session_goes_on(
     stub: OpenAIStub, client: httpx2.Client, session: dict[str, Any], run_message: Run
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -83,6 +84,48 @@ def test_a_command_that_waited_too_long_says_so_and_may_be_repeated(
     wait_for(taken, "the repeat to be taken", timeout_s=120.0)
     in_state(session["id"], "idle")
     assert messages(client, session["id"]) == ["before", "meanwhile"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_temporal_away_for_a_minute_ends_no_run_and_loses_no_command(
+    product: Product,
+    client: httpx2.Client,
+    new_session: Callable[..., dict[str, Any]],
+    project: dict[str, Any],
+    in_state: Callable[..., dict[str, Any]],
+) -> None:
+    running, idle = new_session()["id"], new_session()["id"]
+    shell = {"call": "shell", "arguments": {"command": "echo once >> ran.txt; sleep 3"}}
+    script = json.dumps({"script": [shell, {"say": "Done."}]})
+    sent = client.post(
+        f"/sessions/{running}/messages", json={"content": script, "model_override": "scripted:demo"}
+    )
+    assert sent.status_code == 202, sent.text
+    ran = Path(project["path"]) / "ran.txt"
+    wait_for(ran.exists, "the command to run")
+    key = {"Idempotency-Key": uuid4().hex}
+
+    def ask() -> httpx2.Response:
+        path = f"/sessions/{idle}/messages"
+        return client.post(path, json={"content": "meanwhile"}, headers=key, timeout=120.0)
+
+    with stopped(product, "temporal"):
+        away_until = time.monotonic() + 60.0  # a minute is what the fault is
+        answers = {ask().status_code}
+        while time.monotonic() < away_until:
+            answers.add(ask().status_code)
+            assert client.get(f"/sessions/{running}/messages").status_code == 200
+        assert answers == {503}
+        assert not product.is_ready()
+    product.wait_until_ready()
+    wait_for(lambda: ask().status_code == 202, "the repeat to be taken", timeout_s=120.0)
+    for session_id in (running, idle):
+        in_state(session_id, "idle", timeout_s=180.0)
+        runs = client.get(f"/sessions/{session_id}/runs").json()["items"]
+        assert [one["state"] for one in runs] == ["done"]
+    assert ran.read_text() == "once\n"
+    assert messages(client, idle) == ["meanwhile"]
 
 
 @pytest.mark.slow
