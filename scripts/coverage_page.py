@@ -25,8 +25,6 @@ UNPROVEN = {
     " refused (H-014), and our chain is H-015 and H-016",
     "H-045": "Holdfast speaks no ACP; an editor is a client of the API like any other, and"
     " `source` says which",
-    "O": "not built: agents have no memory index; the tool `session_search` finds words in their"
-    " operator's sessions",
     "F-021": "decided otherwise in part: what people read and search is a column, and a tool's"
     " output becomes a blob when it is too long for a model",
 }
