@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/temporal-ui.md: a real product, seen by a real browser.
+"""Makes the pictures of docs/temporal-ui.md and docs/page.md: a real product in a real browser.
 
 Not part of any build: it needs Debian's chromium (`scripts/system-packages.sh`), and runs by hand
 as `python -m scripts.ui_tour`.
@@ -21,6 +21,8 @@ from tests.support.waiting import wait_for
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SIZE = {"width": 1280, "height": 720}
+PHONE = {"width": 390, "height": 780}
+QUESTION = "run `echo 3 tests, 0 failures`"
 # Fonts and lines that move in; nothing tells when they stand.
 SETTLE_S = 1.5
 SHELL = {"call": "shell", "arguments": {"command": "echo working; sleep 2"}}
@@ -44,7 +46,9 @@ def main() -> None:
         product.start()
         with product.api(product.token()) as client:
             sessions = tell(client, folder)
+            asked = ask(client, folder)
         take(product.run_json()["temporal_ui_url"], sessions)
+        take_page(product, asked, sessions["Look before you leap"])
     finally:
         product.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -64,6 +68,27 @@ def tell(client: httpx2.Client, folder: Path) -> dict[str, str]:
         path = f"/sessions/{ids[title]}"
         wait_for(lambda path=path, state=state: client.get(path).json()["state"] == state, title)  # type: ignore[misc]
     return ids
+
+
+def ask(client: httpx2.Client, folder: Path) -> str:
+    """A session as somebody would have it who has no provider yet."""
+    project = client.post("/projects/load", json={"path": str(folder)}).json()
+    made = client.post(
+        f"/projects/{project['id']}/sessions", json={"title": "Run the tests"}
+    ).json()
+    path = f"/sessions/{made['id']}"
+    client.post(f"{path}/messages", json={"content": QUESTION})
+    wait_for(lambda: client.get(path).json()["state"] == "idle", "an answer")
+    return str(made["id"])
+
+
+def take_page(product: Product, asked: str, paused: str) -> None:
+    """The page on a phone: the list, an answer, a pause."""
+    link = product.command("launch").stdout.split()[-1]
+    with chromium() as browser, browser.page(**PHONE) as page:
+        shoot(page, link, "page-list.png", ["Run the tests"])
+        shoot(page, f"{product.url}/#/sessions/{asked}", "page-session.png", ["shell", "done"])
+        shoot(page, f"{product.url}/#/sessions/{paused}", "page-pause.png", ["The agent asks"])
 
 
 def take(url: str, sessions: dict[str, str]) -> None:
