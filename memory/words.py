@@ -7,6 +7,14 @@ import unicodedata
 
 TERMS_MAX = 64
 
+# Words that a question is made of and an answer is not. In a small index even they would seem rare.
+STOP_WORDS = frozenset(
+    """a about am an and any are as at be been but by can could did do does for from had has have
+    how i if in is it its me my of on or our shall should so some that the their them then there
+    these they this those to us was we were what when where which who whom why will with would you
+    your""".split()  # noqa: SIM905 - eighty quotes would not make it easier to read
+)
+
 # Scripts written without spaces, and Hangul, whose particles hang on their words.
 _UNSPACED = (
     "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
@@ -25,7 +33,10 @@ def indexed(text: str) -> str:
 
 
 def terms_of(query: str) -> list[str]:
-    """What to look for, each once; any text is a query, and some have no terms."""
+    """What to look for, each once; any text is a query, and some have no terms.
+
+    Stop words are left out where anything else remains; in capitals they are names.
+    """
     clean = unicodedata.normalize("NFC", query.encode("utf-8", "ignore").decode())
     found: dict[str, str] = {}
     for run in _TERM.findall(clean):
@@ -34,7 +45,8 @@ def terms_of(query: str) -> list[str]:
             found.update((pair, pair) for pair in _pairs(run)[:-1])
         else:
             found.setdefault(run.casefold(), run)
-    return list(found.values())[:TERMS_MAX]
+    told = [term for key, term in found.items() if key not in STOP_WORDS or _is_name(term)]
+    return (told or list(found.values()))[:TERMS_MAX]
 
 
 def match_any(terms: list[str]) -> str:
@@ -45,6 +57,10 @@ def match_any(terms: list[str]) -> str:
 def match_all(terms: list[str]) -> str:
     """An FTS5 query for texts with all of the terms."""
     return " AND ".join(_quoted(term) for term in terms)
+
+
+def _is_name(term: str) -> bool:
+    return len(term) > 1 and term.isupper()
 
 
 def _quoted(term: str) -> str:

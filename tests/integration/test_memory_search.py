@@ -17,6 +17,7 @@ from domain.memory import (
     QuerySettings,
 )
 from memory.embedding import EmbeddingFailed
+from memory.local_embedder import LocalEmbedder, available
 from memory.ranking import DAY_MS
 from tests.support.memory import Shelf, WordEmbedder
 
@@ -105,6 +106,47 @@ def test_a_hit_with_every_word_is_never_lost_to_the_usual_bound(tmp_path: Path) 
     assert hit.score < settings.query.min_score
     # Who sets a bound means it.
     assert shelf.index.search("TIOCSWINSZ", limit=None, min_score=0.35) == []
+    shelf.close()
+
+
+@pytest.mark.req("O-031")
+def test_what_either_way_of_searching_finds_alone_is_not_lost_to_the_bound(tmp_path: Path) -> None:
+    settings = MemorySettings(query=QuerySettings(vector_weight=0.5, text_weight=0.5))
+    texts = {
+        "words.md": "kumquat " + " ".join(f"filler{n}" for n in range(200)),
+        "vector.md": "Kumquats persimmon",
+        "far.md": "something else",
+    }
+
+    class Meaning(WordEmbedder):
+        """Knows that kumquats are kumquats."""
+
+        def _vector(self, text: str) -> list[float]:
+            if text == "kumquat quince":
+                return [1.0, 0.0, 0.0]
+            return [0.4, 0.92, 0.0] if text.startswith("Kumquats") else [0.0, 0.0, 1.0]
+
+    shelf = Shelf(tmp_path, texts, embedder=Meaning(dims=3), settings=settings)
+    shelf.sync()
+    found = {hit.path: hit for hit in shelf.search("kumquat quince")}
+    assert set(found) == {"words.md", "vector.md"}
+    assert found["vector.md"].vector_score == pytest.approx(0.4, abs=0.01)
+    assert all(hit.score < settings.query.min_score for hit in found.values())
+    shelf.close()
+
+
+@pytest.mark.skipif(not available(), reason="the extra `embeddings` is not installed")
+@pytest.mark.req("O-031")
+def test_a_question_finds_what_means_the_same_in_other_words(tmp_path: Path) -> None:
+    texts = {
+        "memory/food.md": "Anna brought an apple cake; it was gone in an hour.",
+        "memory/machine.md": "When the box hangs, power-cycle it and check the fans.",
+        "memory/money.md": "Invoices are sent on the last Friday of each month.",
+    }
+    shelf = Shelf(tmp_path, texts, embedder=LocalEmbedder())
+    shelf.sync()
+    assert shelf.paths("how do I restart a frozen computer?")[0] == "memory/machine.md"
+    assert shelf.paths("when are bills mailed to customers?")[0] == "memory/money.md"
     shelf.close()
 
 

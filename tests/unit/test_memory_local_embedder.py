@@ -17,7 +17,8 @@ needs_model = pytest.mark.skipif(not available(), reason="the extra `embeddings`
 
 def pieces(text: str) -> list[str]:
     names = {number: piece for piece, number in vocabulary().items()}
-    return [names[number] for number in encode(text, 64)]
+    [window] = encode(text, length_max=64, windows_max=1)
+    return [names[number] for number in window]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +45,17 @@ def test_the_vocabulary_is_the_one_of_bert() -> None:
     assert [known[one] for one in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 100, 101, 102]
 
 
-@given(text=st.text(max_size=200), length_max=st.integers(2, 40))
-def test_any_text_has_numbers_and_never_too_many(text: str, length_max: int) -> None:
-    numbers = encode(text, length_max)
-    assert 2 <= len(numbers) <= length_max
-    assert (numbers[0], numbers[-1]) == (101, 102)
+@given(text=st.text(max_size=200), length_max=st.integers(3, 40), windows_max=st.integers(1, 4))
+def test_any_text_has_windows_and_never_too_many(
+    text: str, length_max: int, windows_max: int
+) -> None:
+    windows = encode(text, length_max=length_max, windows_max=windows_max)
+    assert 1 <= len(windows) <= windows_max
+    assert all((window[0], window[-1]) == (101, 102) for window in windows)
+    assert all(len(window) == length_max for window in windows[:-1])
+    [whole] = encode(text, length_max=10_000, windows_max=1)
+    read = [number for window in windows for number in window[1:-1]]
+    assert read == whole[1:-1][: (length_max - 2) * windows_max]
 
 
 @needs_model
@@ -83,3 +90,17 @@ def test_a_model_that_is_not_the_one_it_should_be_is_refused(tmp_path: Path) -> 
     model.write_bytes(b"something else")
     with pytest.raises(EmbeddingFailed, match=r"model\.onnx is not the model"):
         LocalEmbedder(model).embed(["a"])
+
+
+@needs_model
+def test_the_end_of_a_long_text_counts_too() -> None:
+    filler = "The meeting was moved to another room again and nobody knew why. " * 20
+    embedder = LocalEmbedder()
+    [plain, with_end, question] = embedder.embed(
+        [filler * 2, filler + "Volcanoes erupt molten lava. " * 40, "volcano lava"]
+    )
+
+    def nearness(vector: list[float]) -> float:
+        return sum(first * second for first, second in zip(vector, question, strict=True))
+
+    assert nearness(with_end) > nearness(plain) + 0.1

@@ -66,5 +66,19 @@ def test_there_are_never_too_many_terms() -> None:
     assert len(terms_of(" ".join(f"w{n}" for n in range(500)))) == TERMS_MAX
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("How do we deploy to the staging server?", ["deploy", "staging", "server"]),
+        ("to be or not to be", ["not"]),
+        ("where is it", ["where", "is", "it"]),
+        ("who is the WHO", ["who", "is", "the"]),
+        ("ask IT", ["ask", "IT"]),
+    ],
+)
+def test_the_words_of_a_question_are_not_looked_for(query: str, expected: list[str]) -> None:
+    assert terms_of(query) == expected
+
+
 def test_a_term_is_looked_for_once() -> None:
     assert terms_of("Deploy deploy DEPLOY") == ["Deploy"]
