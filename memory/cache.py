@@ -41,15 +41,15 @@ def keep(connection: Connection, identity: Identity, vectors: Vectors) -> None:
 
 
 def seed(connection: Connection, original: Path) -> bool:
-    """Copy what the original remembers; False when it cannot be read."""
+    """Copy what another file remembers; False when it cannot be read."""
     try:
         connection.execute("ATTACH ? AS original", (f"{original.absolute().as_uri()}?mode=rw",))
     except Driver.DatabaseError:
         return False
     try:
         connection.execute(
-            "INSERT INTO embedding_cache SELECT provider, model, provider_key, hash, embedding,"
-            " dims, updated_at FROM original.embedding_cache"
+            "INSERT OR IGNORE INTO embedding_cache SELECT provider, model, provider_key, hash,"
+            " embedding, dims, updated_at FROM original.embedding_cache"
         )
     except Driver.DatabaseError:
         return False

@@ -58,6 +58,11 @@ def sweep(path: Path) -> int:
     return len(found)
 
 
+def unfinished(path: Path) -> list[Path]:
+    """New indexes that were never whole: of no use but for what was embedded in them."""
+    return [one for one in _beside(path, ".tmp-") if not one.name.endswith("-journal")]
+
+
 def discard(fresh: Path) -> None:
     """Delete an index that will not be."""
     fresh.unlink(missing_ok=True)

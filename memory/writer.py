@@ -17,7 +17,7 @@ from memory.fallback import FallbackEmbedder
 from memory.reader import is_damaged
 from memory.schema import Meta
 from memory.state import ERROR_MAX, State, read_state, write_state
-from memory.swap import Hook, discard, restore, swap, sweep, temporary_of
+from memory.swap import Hook, discard, restore, swap, sweep, temporary_of, unfinished
 from memory.sync import DimensionsChanged, Progress, Read, Sync
 
 # For tests that want many small reindexes and no crash (O-018).
@@ -66,13 +66,14 @@ class Writer:
         self, documents: Sequence[Document], read: Read, *, force: bool, progress: Progress
     ) -> SyncReport:
         restore(self._path)
-        sweep(self._path)
         self._embedders.try_wanted_again()
         reason = "forced" if force else None
         dims: int | None = None
         for _ in range(ATTEMPTS_MAX):
             try:
-                return self._attempt(documents, read, progress, reason, dims)
+                report = self._attempt(documents, read, progress, reason, dims)
+                sweep(self._path)
+                return report
             except EmbeddingFailed as error:
                 if not (self._may_fall_back and self._embedders.fall_back(error)):
                     raise
@@ -143,24 +144,34 @@ class Writer:
         dims: int | None,
         generation: int,
     ) -> None:
-        """The safe reindex: a new file is built, and takes the old one's place when complete."""
-        fresh = temporary_of(self._path)
+        """The safe reindex: a new file is built, and takes the old one's place when complete.
+
+        One that was broken off is kept until the next attempt has taken its embeddings: they may
+        have cost hours, and a first index has no old one that could have kept them.
+        """
+        before, fresh = unfinished(self._path), temporary_of(self._path)
         try:
             create(fresh)
             with closing(connect(fresh, vectors=self._settings.vectors)) as connection:
-                # Nobody needs half of a new file, so it is flushed once, before the swap.
-                connection.execute("PRAGMA journal_mode = MEMORY")
+                # Nobody needs half of a new file, so it is flushed once, before the swap. But a
+                # killed writer's must be readable, so its journal is a file.
+                connection.execute("PRAGMA journal_mode = TRUNCATE")
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute(f"PRAGMA user_version = {generation:d}")
                 sync = self._sync(connection, dims, by_lot=True)
-                if self._path.exists():
-                    cache.seed(connection, self._path)
+                for source in (self._path, *before):
+                    if source.exists():
+                        cache.seed(connection, source)
+                for source in before:
+                    discard(source)
                 sync.run(documents, read, report, progress)
                 sync.finish(report)
             self._at("before the swap")
             swap(self._path, fresh, self._at)
-        except BaseException:
-            discard(fresh)
+        except BaseException as error:
+            useless = isinstance(error, OSError | Driver.DatabaseError | DimensionsChanged)
+            if useless or report.chunks_embedded == 0:
+                discard(fresh)
             raise
 
     def _sync(self, connection: Connection, dims: int | None, *, by_lot: bool = False) -> Sync:

@@ -73,6 +73,17 @@ def test_a_reindex_killed_anywhere_leaves_a_whole_index(
     assert sorted(one.name for one in shelf.path.parent.iterdir()) == INDEX_FILES
 
 
+@pytest.mark.req("O-013")
+def test_what_a_killed_reindex_embedded_is_not_embedded_again(shelf: Shelf) -> None:
+    kill_at(shelf, "rebuild", "before the swap")
+    shelf.notes, embedder = Notes(NEW), WordEmbedder("new")
+    other = shelf.again(embedder=embedder)
+    report = other.sync()
+    other.close()
+    assert (embedder.asked, report["reindexed"]) == ([], True)
+    assert sorted(one.name for one in shelf.path.parent.iterdir()) == INDEX_FILES
+
+
 @pytest.mark.req("O-017")
 @pytest.mark.parametrize(
     ("point", "changed"), [("before a file is committed", 0), ("after a file was committed", 1)]
