@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from domain.errors import NotFound
 from domain.memory import Document, MemoryHit, MemorySettings, MemoryStatus, SyncReport
 from memory import documents
 from memory.choosing import Chosen
@@ -17,6 +18,7 @@ from storage.opening import OpenStore
 from storage.tables import Project
 
 Progress = Callable[[int, int], None]
+GONE = "the project's folder is not there, so its memory stays as it was"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class ProjectMemory:
         """Where the project's files are."""
         return Path(self.project.path)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the files can be seen: a disk that is not mounted is not an empty memory."""
+        return "memory" not in self.settings.sources or self.folder.is_dir()
+
     def documents(self) -> list[Document]:
         """Everything that should be in the index now."""
         found: list[Document] = []
@@ -53,6 +60,8 @@ class ProjectMemory:
 
     def is_dirty(self, *, patient: bool = False) -> bool:
         """Whether the index is behind; `patient` overlooks sessions that said little since."""
+        if not self.is_here:
+            return False
         found = self.documents()
         if not found and not self.index.path.exists():
             return False
@@ -67,6 +76,8 @@ class ProjectMemory:
 
         `patient`: trouble of the embedder that may pass is raised; else another one answers.
         """
+        if not self.is_here:
+            raise NotFound(GONE)
         if self.chosen.embedder is not None:
             self.chosen.embedder.patient = patient
         return self.index.sync(self.documents(), self.read, force=force, progress=progress)
@@ -77,11 +88,12 @@ class ProjectMemory:
 
     def status(self) -> MemoryStatus:
         """What the index holds, and whether that is true."""
-        return self.index.status(self.documents())
+        return self.index.status(self.documents() if self.is_here else None)
 
     def warnings(self) -> list[str]:
         """What the operator should know about it."""
-        return [*self.chosen.warnings(), *self.ignored]
+        gone = [] if self.is_here else [GONE]
+        return [*gone, *self.chosen.warnings(), *self.ignored]
 
     def _overlooking(self, found: list[Document]) -> list[Document]:
         """The documents as the index would have to know them to need no sync yet (O-029)."""

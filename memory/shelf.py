@@ -146,7 +146,7 @@ def inside(project: Path, paths: list[str], config: Configured) -> tuple[list[st
     roots = [project, *(Path(one).expanduser() for one in config.memory.allow_paths)]
     whole = [root.resolve() for root in roots]
     allowed, ignored = [], []
-    for path in paths:
+    for path in (one for one in paths if one.strip()):
         try:
             wanted = Path(path).expanduser()
             found = (project / wanted).resolve()

@@ -111,10 +111,9 @@ class MemoryWatch:
             if settings is None:
                 self._seen.pop(project.id, None)
                 continue
-            try:
-                self._look_at(project, settings, now)
-            except OSError as error:
-                log.warning("memory.not_seen", project=project.id, error=str(error)[:200])
+            if "memory" in settings.sources and not Path(project.path).is_dir():
+                continue  # perhaps on a disk that is not mounted, or on another worker's machine
+            self._look_at(project, settings, now)
             if project.id in begun and settings.sync.on_session_start:
                 self._found.doubtful[project.id] = True
         self._check(known)
@@ -138,7 +137,7 @@ class MemoryWatch:
             self._seen[project.id] = self._first_sight(project, settings, now)
             self._found.doubtful[project.id] = True
             return
-        if settings.sync.watch:
+        if _watches_files(settings):
             self._look_at_files(project, settings, seen, now)
         if "sessions" in settings.sources and now - seen.sessions_since >= SESSIONS_EVERY_S:
             self._look_at_sessions(project, seen, now)
@@ -148,7 +147,7 @@ class MemoryWatch:
             self._found.due.add(project.id)
 
     def _first_sight(self, project: Project, settings: MemorySettings, now: float) -> _Seen:
-        files = self._files(project, settings) if settings.sync.watch else None
+        files = self._files(project, settings) if _watches_files(settings) else None
         sessions = self._sessions(project) if "sessions" in settings.sources else None
         return _Seen(project.dsl_hash, files, sessions, now, now)
 
@@ -212,3 +211,7 @@ class MemoryWatch:
                 log.warning("memory.not_asked", project=project_id, reason=error.message[:200])
                 return  # Temporal is away: the next look asks
             self._found.due.discard(project_id)
+
+
+def _watches_files(settings: MemorySettings) -> bool:
+    return settings.sync.watch and "memory" in settings.sources

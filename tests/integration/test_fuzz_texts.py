@@ -23,6 +23,7 @@ KEYS = st.sampled_from(
     [
         *("version", "project", "primary", "limits", "model", "tools", "cage", "subagents"),
         *("compaction", "upper", "on_crash", "running_sessions", "system_prompt", "max_steps"),
+        *("memory", "sources", "extra_paths", "sync", "chunks", "query", "enabled"),
         *("memory_mb", "*", "x", "on", "<<", "{}", ""),
     ]
 )

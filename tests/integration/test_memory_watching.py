@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from domain.errors import NotFound
 from memory.shelf import Shelf
 from settings.config import Config
 from storage import messages, project_file, projects, removal
@@ -146,12 +146,17 @@ async def test_a_memory_that_is_switched_off_or_changed_is_followed(watched: Wat
     assert await watched.later() == 1, "it must be built anew"
 
 
-async def test_a_folder_that_goes_away_does_no_harm(watched: Watched) -> None:
+async def test_a_folder_that_goes_away_leaves_its_memory_as_it_was(watched: Watched) -> None:
     watched.note("memory/a.md")
     await watched.later()
     watched.sync()
-    shutil.rmtree(watched.shop.folder)
-    assert [await watched.later(1.0), await watched.later(1.5)] == [0, 1]
+    away = watched.shop.folder.with_name("unmounted")
+    watched.shop.folder.rename(away)
+    assert [await watched.later(1.0), await watched.later(60.0)] == [0, 0]
+    with pytest.raises(NotFound, match="folder is not there"):
+        watched.sync()
+    away.rename(watched.shop.folder)
+    assert [await watched.later(1.0), await watched.later(60.0)] == [0, 0], "it is as it was"
 
 
 @pytest.mark.req("O-025")
