@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -170,3 +172,12 @@ async def test_a_wrong_embedder_is_a_warning_and_words_are_found(desk: Rememberi
     found = await desk.search("home", "kettle", min_score=0)
     assert len(found["items"]) == 1
     assert "has no embeddings" in found["warnings"][0]
+
+
+def test_the_api_serves_before_it_needs_numpy_a_model_or_a_client() -> None:
+    heavy = ("numpy", "onnxruntime", "sqlite_vec", "httpx2", "temporalio.client")
+    program = f"import api.main, sys; print([one for one in {heavy} if one in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"

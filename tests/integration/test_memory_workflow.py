@@ -11,6 +11,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import CancelledError
 
 import activities.memory
+import workflows.memory
 from activities.memory import Progress
 from domain.memory_steps import workflow_id
 from tests.stub.openai_stub import OpenAIStub
@@ -54,6 +55,24 @@ async def test_requests_during_a_round_lead_to_one_more(
     handle = desk.rig.client.get_workflow_handle(workflow_id(project["id"]))
     await handle.result()
     assert await rounds_of(handle) == 2
+    assert (await desk.status("home"))["files"] == 2
+
+
+async def test_a_workflow_that_is_asked_without_end_goes_on_in_a_fresh_history(
+    desk: Remembering, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflows.memory, "ROUNDS_MAX", 1)
+    project = desk.project("home", raven=SECRET)
+    stub.embeddings.held_after = stub.embeddings.requests
+    await ask(desk, project["id"])
+    await until(lambda: stub.embeddings.requests, "the first round to embed")
+    handle = desk.rig.client.get_workflow_handle(workflow_id(project["id"]))
+    first = (await handle.describe()).run_id
+    (desk.rig.folder / "home" / "memory" / "more.md").write_text("A second note.\n")
+    await ask(desk, project["id"])
+    stub.embeddings.held_after = None
+    await handle.result()
+    assert (await handle.describe()).run_id != first
     assert (await desk.status("home"))["files"] == 2
 
 
