@@ -44,3 +44,42 @@ def test_the_other_parts_are_reported_when_one_fails(
     said = capsys.readouterr().out
     assert "| a thing | 1 ms |" in said
     assert f"Failed: {PARTS[0].name}, run 1 of 1: it broke" in said
+
+
+# Every number that an issue asks `make bench` for, by the beginning of its row.
+ASKED_FOR = (
+    *("start until ready, new home", "start until ready, used home"),
+    *("message posted until it is running, p50", "first word at the client after", "16 sessions"),
+    *(
+        "run of three steps, p50",
+        "append, batches of 100, 500k",
+        "longest append of one batch, 500k",
+    ),
+    *(
+        "socket delay p95, 50 clients",
+        "clients with every frame once, in order",
+        "API memory growth",
+    ),
+    *("echo of a key through the socket, p50", "echo of a key through the socket, p99"),
+    *("flood of a terminal through the socket", "echo through the host, p99 during a flood"),
+    *("memory the host gained", "fork of a session of 10,000", "growth of the store by that fork"),
+    *("consistency check, deep, 100,000", "list of 20 of 10,000 sessions, 500k, p50"),
+    *("all files for one message, 500k", "search, prefix, 500k, p95", "search, phrase, 500k, p95"),
+)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, list[str]]:
+    """The newest row of each name on the page, as its cells."""
+    lines = bench.PAGE.read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:2] == "| "]
+    return {row[0]: row for row in rows if len(row) == 6}
+
+
+@pytest.mark.parametrize("name", ASKED_FOR)
+def test_what_the_issues_ask_for_was_measured_and_its_noise_too(
+    measured: dict[str, list[str]], name: str
+) -> None:
+    [row] = [row for title, row in measured.items() if title.startswith(name)]
+    assert row[1], "a value"
+    assert row[5], "how sure it is"
