@@ -58,7 +58,7 @@ ASKED_FOR = (
     *(
         "socket delay p95, 50 clients",
         "clients with every frame once, in order",
-        "API memory growth",
+        "API memory growth, last two thirds",
     ),
     *("echo of a key through the socket, p50", "echo of a key through the socket, p99"),
     *("flood of a terminal through the socket", "echo through the host, p99 during a flood"),
