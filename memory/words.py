@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from domain.scripts import UNSPACED
+
 TERMS_MAX = 64
 
 # Words that a question is made of and an answer is not. In a small index even they would seem rare.
@@ -15,14 +17,8 @@ STOP_WORDS = frozenset(
     your""".split()  # noqa: SIM905 - eighty quotes would not make it easier to read
 )
 
-# Scripts written without spaces, and Hangul, whose particles hang on their words.
-_UNSPACED = (
-    "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9d\uffa0-\uffdc"
-    "\U00020000-\U0003ffff"
-)
-_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
-_TERM = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
+_UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
+_TERM = re.compile(rf"[{UNSPACED}]+|(?:(?![{UNSPACED}])[^\W_])+")
 
 
 def indexed(text: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from domain.scripts import UNSPACED
+
 # A base64 line is one word of thousands of characters; nobody looks for its end.
 WORD_CHARS_MAX = 64
 
@@ -16,14 +18,8 @@ _JOINED_RUN = re.compile(r"\w{3,}")
 _LONG_RUN = re.compile(rf"[0-9A-Za-z]{{{WORD_CHARS_MAX + 1}}}")
 _NOT_WORD = re.compile(r"[\W_]+")
 _ACCENT = re.compile("[\u0300-\u036f]+")
-# Scripts written without spaces, and Hangul, whose particles hang on their words.
-_UNSPACED = (
-    "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3031-\u3035\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9d\uffa0-\uffdc"
-    "\U00020000-\U0003ffff"
-)
-_PIECE = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_PIECE = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
+_IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 class Word(NamedTuple):
