@@ -58,9 +58,12 @@ class Memories:
         return Found(hits, synced, dirty and not synced, warnings)
 
     async def sync(self, project: Project, command_id: str, *, force: bool) -> SyncReport | None:
-        """Have a round made; its report, or None when it takes longer than we wait."""
+        """Have a round made; its report, or None when it is certain that it goes on without us."""
         await self._off_the_loop(self._check, project)
-        return await self._sync(project.id, command_id, force=force, wait_s=SYNC_WAIT_S)
+        report = await self._sync(project.id, command_id, force=force, wait_s=SYNC_WAIT_S)
+        if report is None and (await self._progress(project.id))["state"] != "running":
+            raise Unavailable(AWAY)
+        return report
 
     async def status(self, project: Project) -> dict[str, Any]:
         """What the index holds, and whether a sync goes on."""

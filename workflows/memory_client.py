@@ -26,6 +26,8 @@ from domain.wire import MEMORY_WORKFLOW, TASK_TIMEOUT_S
 
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 0.5
 STATUS_S = 5.0
+# So long a Temporal that cannot be reached is waited for: it may be starting.
+AWAY_S = 5.0
 AWAY = "Temporal does not answer; the same request may be repeated"
 # A workflow that ends between our start and our update: the next attempt starts another.
 _LOST = "AcceptedUpdateCompletedWorkflow"
@@ -124,7 +126,8 @@ class _Request:
     away: bool = False  # Temporal could not be reached, so nobody may have heard it
 
     async def until_taken(self) -> SyncReport | None:
-        pause = RETRY_MIN_S
+        loop, pause = asyncio.get_running_loop(), RETRY_MIN_S
+        patience = loop.time() + AWAY_S
         while True:
             try:
                 return await self._update()
@@ -141,6 +144,8 @@ class _Request:
                 self.away = error.status is RPCStatusCode.UNAVAILABLE
             except RuntimeError:
                 self.away = True  # the client could not connect
+            if self.away and loop.time() > patience:
+                raise Unavailable(AWAY)
             await asyncio.sleep(pause)  # noqa: TID251 - a client's pause, not a workflow's
             pause = min(pause * 2, RETRY_MAX_S)
 

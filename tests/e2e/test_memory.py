@@ -39,6 +39,16 @@ def write(project: dict[str, Any], name: str, words: str) -> None:
     path.write_text(words)
 
 
+def write_many(project: dict[str, Any]) -> None:
+    """All of them at once: nobody sees a part."""
+    folder = Path(project["path"])
+    (folder / "drafts").mkdir()
+    for number in range(NOTES):
+        words = f"Note {number} tells of thing{number}.\n"
+        (folder / "drafts" / f"note-{number:03}.md").write_text(words)
+    (folder / "drafts").rename(folder / "memory" / "many")
+
+
 def status_of(client: httpx2.Client, project: dict[str, Any]) -> dict[str, Any] | None:
     try:
         answer = client.get(f"/memory/{project['id']}/status")
@@ -66,8 +76,7 @@ def test_a_killed_worker_goes_on_with_a_sync_and_embeds_nothing_twice(
     write(project, "first", "The first note is about a kettle.\n")
     wait_indexed(client, project, 1)
     stub.embeddings.held_after = stub.embeddings.requests + 1
-    for number in range(NOTES):
-        write(project, f"note-{number:03}", f"Note {number} tells of thing{number}.\n")
+    write_many(project)
 
     def begun() -> bool:
         found = status_of(client, project)
@@ -84,17 +93,17 @@ def test_a_killed_worker_goes_on_with_a_sync_and_embeds_nothing_twice(
     assert {counted[text] for text in before} == {1}, "what was embedded before the kill was kept"
     body = {"query": "thing123", "min_score": 0}
     hits = client.post(f"/memory/{project['id']}/search", json=body).json()["items"]
-    assert hits[0]["path"] == "memory/note-123.md"
+    assert hits[0]["path"] == "memory/many/note-123.md"
 
 
 def test_the_command_line_searches_syncs_and_tells_how_it_stands(
     product: Product, client: httpx2.Client, project: dict[str, Any], operator: Any
 ) -> None:
     write(project, "tea", "The kettle stands in the pantry.\n")
+    said = product.command("memory", "sync", project["id"], "--json", token=operator.token)
+    assert json.loads(said.stdout)["state"] == "done", said.stderr
     said = product.command("memory", "search", project["name"], "kettle", token=operator.token)
     assert (said.returncode, "memory/tea.md:1-" in said.stdout) == (0, True), said.stderr
-    said = product.command("memory", "sync", project["id"], "--json", token=operator.token)
-    assert json.loads(said.stdout)["report"]["files"] == 1, said.stderr
     said = product.command("memory", "status", project["id"], token=operator.token)
     assert "up to date" in said.stdout, said.stderr
     said = product.command("memory", "status", "no-such-project", token=operator.token)

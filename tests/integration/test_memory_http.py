@@ -6,13 +6,16 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 import api.memory
 from tests.stub.openai_stub import OpenAIStub
+from tests.support.api_server import ApiServer
 from tests.support.remembering import STUB, Remembering, remembering
 from tests.support.rig import Rig, until
+from workflows import memory_client
 
 TEA = "# Tea\n\nThe kettle stands in the pantry, behind the flour.\n"
 ODD = [
@@ -121,8 +124,13 @@ async def test_without_a_worker_a_search_answers_with_what_there_is(
     found = await desk.search("home", "kettle", min_score=0)
     assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
     assert (found["synced"], found["stale"]) == (False, True)
-    answer = await desk.post("home/sync")
-    assert (answer.status_code, answer.json()["state"]) == (202, "running")
+
+    def accepted() -> bool:
+        answer = desk.caller.http.post("/memory/home/sync", json={})
+        assert answer.status_code in (202, 503), answer.text  # 503: not sent in that short time
+        return answer.status_code == 202 and answer.json()["state"] == "running"
+
+    await until(accepted, "the sync to be taken")
     assert (await desk.status("home"))["sync"]["state"] == "running"
     await desk.rig.start_worker()
 
@@ -181,3 +189,22 @@ def test_the_api_serves_before_it_needs_numpy_a_model_or_a_client() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip() == "[]"
+
+
+async def test_without_temporal_a_search_answers_and_a_sync_says_that_it_is_away(
+    own_api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_client, "AWAY_S", 0.0)
+    caller = own_api.operator()
+    folder = tmp_path / "home-alone"
+    (folder / "memory").mkdir(parents=True)
+    (folder / "memory" / "tea.md").write_text(TEA)
+    project = await asyncio.to_thread(caller.project, folder)
+    path = f"/memory/{project['id']}"
+    answer = await asyncio.to_thread(caller.http.post, f"{path}/search", json={"query": "tea"})
+    assert (answer.status_code, answer.json()["stale"]) == (200, True)
+    answer = await asyncio.to_thread(caller.http.post, f"{path}/sync")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    status = (await asyncio.to_thread(caller.http.get, f"{path}/status")).json()
+    assert (status["exists"], status["dirty"], status["sync"]["state"]) == (False, True, "unknown")
+    caller.close()

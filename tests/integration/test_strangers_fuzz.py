@@ -43,6 +43,7 @@ def owned(caller: Caller, tmp_path: Path) -> dict[str, str]:
     caller.api.store.write(lambda db: ptys.opened(db, pty))
     return {
         "project_id": project["id"],
+        "agent": project["id"],
         "session_id": session,
         "other_id": session,
         "run_id": run,

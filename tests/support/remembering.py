@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
+import api.memory
+import worker.parts
 from settings.config import Config, parse_config
 from storage import projects
 from storage.tables import Project
 from tests.support.api_server import ApiServer, Caller
-from tests.support.rig import Rig
+from tests.support.rig import DEADLINE_S, Rig
 
 WORDS_ONLY = '[memory]\nembedding = "none"\n'
 STUB = """
@@ -84,18 +87,32 @@ class Remembering:
 async def remembering(rig: Rig, config: str = WORDS_ONLY) -> AsyncIterator[Remembering]:
     """The API beside the rig's worker, both with this config.toml."""
     rig.config = configured(config)
-    api = ApiServer(rig.store, rig.store.home)
+    server = ApiServer(rig.store, rig.store.home)
     (rig.store.home / "config.toml").write_text(config)
-    api.settings = api.settings.model_copy(
+    server.settings = server.settings.model_copy(
         update={
             "temporal_address": rig.settings.temporal_address,
             "task_queue": rig.settings.task_queue,
         }
     )
-    await asyncio.to_thread(api.start)
-    caller = api.operator()
+    await asyncio.to_thread(server.start)
+    caller = server.operator()
     try:
-        yield Remembering(rig, caller)
+        with patient():
+            yield Remembering(rig, caller)
     finally:
         caller.close()
-        await asyncio.to_thread(api.stop)
+        await asyncio.to_thread(server.stop)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Searches and syncs wait for as long as a busy machine needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name in (
+            (api.memory, "SEARCH_WAIT_S"),
+            (api.memory, "SYNC_WAIT_S"),
+            (worker.parts, "SEARCH_WAIT_S"),
+        ):
+            patch.setattr(place, name, DEADLINE_S)
+        yield
