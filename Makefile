@@ -9,7 +9,7 @@ SEEDS ?= 1 2 3 4
 EXAMPLES ?= 300
 FUZZ_SEED := $(or $(FUZZ_SEED),$(shell date +%s))
 
-.PHONY: up token install system-packages test check bench torture fmt lock docs clean
+.PHONY: up token install system-packages test check types style imports audit bench torture fmt lock docs clean
 
 up: install
 	$(BIN)/holdfast up
@@ -34,11 +34,21 @@ system-packages:
 test: install system-packages
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not bench" -q tests
 
+# Side by side: the types take longer than all the rest.
 check: install
+	@$(MAKE) --no-print-directory -j2 --output-sync=target types style imports audit
+
+types: install
+	$(BIN)/mypy --no-error-summary .
+
+style: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --no-error-summary .
+
+imports: install
 	$(BIN)/lint-imports --no-cache
+
+audit: install
 	$(BIN)/python -m scripts.audit
 
 fmt: install
