@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -141,6 +139,7 @@ async def test_without_a_worker_a_search_answers_with_what_there_is(
     await until(indexed, "the sync that was asked for")
 
 
+@pytest.mark.req("O-001")
 async def test_extra_paths_outside_are_read_only_where_the_operator_allowed_it(
     rig: Rig,
 ) -> None:
@@ -148,11 +147,12 @@ async def test_extra_paths_outside_are_read_only_where_the_operator_allowed_it(
     for folder in (notes, secrets):
         folder.mkdir()
         (folder / "note.md").write_text(f"A raven sits in {folder.name}.\n")
-    config = f'[memory]\nembedding = "none"\nallow_paths = ["{notes}"]\n'
+    config = f'[memory]\nembedding = "none"\nallow_paths = ["{notes}"]\ndirectory = "a/b"\n'
     async with remembering(rig, config) as desk:
         paths = f"memory: {{extra_paths: ['{notes}', '{secrets}', '../secrets', 'docs']}}\n"
-        desk.project("home", paths, tea=TEA)
+        project = desk.project("home", paths, tea=TEA)
         found = await desk.search("home", "raven", min_score=0)
+        assert (rig.store.home / "a" / "b" / f"{project['id']}.sqlite").exists()
         assert ["notes" in hit["snippet"] for hit in found["items"]] == [True]
         warnings = (await desk.status("home"))["warnings"]
     assert [str(secrets) in warnings[0], "../secrets" in warnings[1]] == [True, True]
@@ -180,15 +180,6 @@ async def test_a_wrong_embedder_is_a_warning_and_words_are_found(desk: Rememberi
     found = await desk.search("home", "kettle", min_score=0)
     assert len(found["items"]) == 1
     assert "has no embeddings" in found["warnings"][0]
-
-
-def test_the_api_serves_before_it_needs_numpy_a_model_or_a_client() -> None:
-    heavy = ("numpy", "onnxruntime", "sqlite_vec", "httpx2", "temporalio.client")
-    program = f"import api.main, sys; print([one for one in {heavy} if one in sys.modules])"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.strip() == "[]"
 
 
 async def test_without_temporal_a_search_answers_and_a_sync_says_that_it_is_away(

@@ -122,7 +122,7 @@ async def test_a_cancelled_sync_stops_and_leaves_the_old_index(
 
 async def test_trouble_that_passes_is_overcome(desk: Remembering, stub: OpenAIStub) -> None:
     desk.project("home", raven=SECRET)
-    stub.embeddings.faults.extend([503, "drop"])
+    stub.embeddings.faults.append(503)
     report = await desk.sync("home")
     assert report["files"] == 1
     assert (await desk.status("home"))["dirty"] is False
