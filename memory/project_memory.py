@@ -10,8 +10,9 @@ from domain.errors import NotFound
 from domain.memory import Document, MemoryHit, MemorySettings, MemoryStatus, SyncReport
 from memory import documents
 from memory.choosing import Chosen
+from memory.connection import Driver
 from memory.index import MemoryIndex
-from memory.reader import Reader
+from memory.reader import Reader, is_damaged
 from storage import memory_sessions
 from storage.engine import Db
 from storage.opening import OpenStore
@@ -93,7 +94,18 @@ class ProjectMemory:
     def warnings(self) -> list[str]:
         """What the operator should know about it."""
         gone = [] if self.is_here else [GONE]
-        return [*gone, *self.chosen.warnings(), *self.ignored]
+        return [*gone, *self._another_embedder(), *self.chosen.warnings(), *self.ignored]
+
+    def _another_embedder(self) -> list[str]:
+        """A word about an index that was built without the embedder that is wanted."""
+        found = self.index.status(None)
+        if not self.chosen.made or not found.exists:
+            return []
+        wanted = self.chosen.made[0]
+        if (found.provider, found.model) == (wanted.provider, wanted.model):
+            return []
+        made, other = f"{found.provider}:{found.model}", f"{wanted.provider}:{wanted.model}"
+        return [f"the index was built with {made} instead of {other}"]
 
     def _overlooking(self, found: list[Document]) -> list[Document]:
         """The documents as the index would have to know them to need no sync yet (O-029)."""
@@ -110,6 +122,10 @@ class ProjectMemory:
                     return {}
                 asked = "SELECT path, hash FROM files WHERE source = 'sessions'"
                 return dict(connection.execute(asked).fetchall())
+        except Driver.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            return {}  # and so it is behind: the next synchronisation builds a new one
         finally:
             reader.close()
 

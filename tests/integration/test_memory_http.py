@@ -172,7 +172,11 @@ async def test_a_provider_that_fails_leaves_a_search_by_words_that_says_so(
     found = await desk.search("home", "pantry", min_score=0)
     assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
     assert found["items"][0]["text_score"] is not None
-    assert found["warnings"]
+    assert "answered 401" in found["warnings"][0]
+    desk.project("new", tea=TEA)
+    found = await desk.search("new", "pantry", min_score=0)
+    assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
+    assert "built with none:fts-only" in found["warnings"][0]
 
 
 async def test_a_wrong_embedder_is_a_warning_and_words_are_found(desk: Remembering) -> None:
@@ -199,3 +203,15 @@ async def test_without_temporal_a_search_answers_and_a_sync_says_that_it_is_away
     status = (await asyncio.to_thread(caller.http.get, f"{path}/status")).json()
     assert (status["exists"], status["dirty"], status["sync"]["state"]) == (False, True, "unknown")
     caller.close()
+
+
+async def test_a_damaged_index_is_no_error_of_the_search_and_is_built_anew(
+    desk: Remembering,
+) -> None:
+    project = desk.project("home", tea=TEA)
+    await desk.sync("home")
+    file = desk.rig.store.home / "memory" / f"{project['id']}.sqlite"
+    file.write_bytes(b"no database" * 1000)
+    found = await desk.search("home", "kettle")
+    assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
+    assert (found["synced"], found["stale"]) == (True, False)
