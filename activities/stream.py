@@ -24,6 +24,8 @@ class DeltaStream:
         self._waiting: list[str] = []
         self._all: list[str] = []
         self._more = asyncio.Event()
+        # One at a time: words that were refused come back before later ones are taken.
+        self._flushing = asyncio.Lock()
         self._writer: asyncio.Task[None] | None = None
 
     @property
@@ -61,8 +63,11 @@ class DeltaStream:
             await asyncio.sleep(FLUSH_S)
 
     async def _flush(self) -> None:
-        if not self._waiting:
-            return
+        async with self._flushing:
+            if self._waiting:
+                await self._append()
+
+    async def _append(self) -> None:
         taken, self._waiting = self._waiting, []
         payload = {**self._about, "text": "".join(taken)}
         session_id = self._session_id

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,8 @@ TROUBLES = [
     pytest.param(read_only, "cannot write: the database is read-only", id="read-only"),
 ]
 WIDE = {"providers": {"wide": {"driver": "scripted", "context_window": 1_000_000}}}
+COMMAND = "echo once >> ran; while [ ! -e go ]; do sleep 0.02; done"
+WAITING = {"call": "shell", "arguments": {"command": COMMAND}}
 # Each piece is larger than a page, so that it finds no room in pages that are there already.
 PIECE, PIECES = "0123456789" * 500 + " ", 4
 
@@ -59,18 +62,22 @@ async def test_a_run_outlasts_a_store_that_takes_no_writes(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, trouble: Trouble, words: str
 ) -> None:
     soon = timedelta(milliseconds=100)
-    patient = replace(steps.call_model, first_wait=soon, longest_wait=soon, attempts=0)
-    monkeypatch.setattr(steps, "call_model", patient)
+    for name in ("call_model", "call_tool"):
+        patient = replace(getattr(steps, name), first_wait=soon, longest_wait=soon, attempts=0)
+        monkeypatch.setattr(steps, name, patient)
     rig.config = Config.model_validate(WIDE)
     session = rig.session(rig.project("primary: {model: 'wide:echo'}\n"))
     await rig.run(session, "before")
-    said = PIECE * PIECES
-    run = (await rig.send(session, script({"say": said, "chunks": PIECES, "every_ms": 50}))).run_id
-    await rig.streaming(session)
+    said, folder = PIECE * PIECES, Path(rig.row(session).working_directory)
+    content = script(WAITING, {"say": said, "chunks": PIECES})
+    run = (await rig.send(session, content)).run_id
+    await until((folder / "ran").exists, "the command to run")
     async with during(trouble, rig.store):
+        (folder / "go").touch()
         assert words in await last_words(rig, session)
     assert (await rig.over(run or "")).state == "done"
     await rig.state(session, "idle")
+    assert (folder / "ran").read_text() == "once\n"
     assert [one.content for one in rig.messages(session) if one.role == "primary"][-1] == said
     assert PIECE not in str(await rig.handle(session).fetch_history())
     assert (await rig.run(session, "after")).state == "done"
