@@ -78,12 +78,14 @@ def test_a_killed_worker_goes_on_with_a_sync_and_embeds_nothing_twice(
     stub.embeddings.held_after = stub.embeddings.requests + 1
     write_many(project)
 
-    def begun() -> bool:
-        found = status_of(client, project)
-        return found is not None and bool(found["sync"]["done"])
+    def stored() -> set[str] | None:
+        """What was embedded, once all of it is in the index; only the first note was before."""
+        texts, found = set(stub.embeddings.texts), status_of(client, project)
+        done = found["sync"]["done"] or 0 if found is not None else 0
+        return texts if done >= len(texts) - 1 > 0 else None
 
-    wait_for(begun, "some notes to be indexed")
-    before = set(stub.embeddings.texts)
+    before = wait_for(stored, "some notes to be indexed")
+    assert before is not None
     old = product.kill("worker")
     stub.embeddings.held_after = None
     product.wait_restarted("worker", old)
