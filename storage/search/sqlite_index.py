@@ -11,7 +11,7 @@ from sqlalchemy import Integer, Select, column, func, literal_column, select, ta
 from storage.engine import Db
 from storage.search.index import RANKED_MAX, Entry, Hit, Hits, Sort
 from storage.search.matching import SUBSTRING_CHARS_MIN
-from storage.search.query import Every, Leaf, Query
+from storage.search.query import Every, Leaf, Query, leaves
 from storage.search.scope import Filters, within
 from storage.search.words import fold, indexed_text, trigrams
 from storage.sqlite_driver import dbapi_module
@@ -108,22 +108,30 @@ class SqliteIndex:
     ) -> Hits:
         """A page of the documents that match by words."""
         match = _match(query, filters)
-        ranked = _count(db, match) <= RANKED_MAX
+        if any(leaf.prefix for leaf in leaves(query)):
+            # FTS5 gathers all that a prefix finds before it gives out the first: ask once.
+            newest = _newest(db, match)
+            ranked = len(newest) <= RANKED_MAX
+            page = [] if ranked else _first(db, filters, newest, offset + limit)
+            if len(page) == offset + limit:
+                return Hits([Hit(document, 0.0) for document in page[offset:]], ranked)
+        else:
+            ranked = _count(db, match) <= RANKED_MAX
         if not ranked:
             match = _narrowed(match, filters)
         if ranked and sort == "relevance":
             return Hits(_best(db, match, filters, offset, limit), ranked)
         joined, conditions, at = within(filters, _words, _words.c.rowid)
-        newest = [at.desc()] if ranked else []
-        page = (
+        latest = [at.desc()] if ranked else []
+        found = (
             select(_words.c.rowid)
             .select_from(joined)
             .where(text("search_words MATCH :match"), *conditions)
-            .order_by(*newest, _words.c.rowid.desc())
+            .order_by(*latest, _words.c.rowid.desc())
             .limit(limit)
             .offset(offset)
         )
-        rows = db.connection().execute(page, {"match": match})
+        rows = db.connection().execute(found, {"match": match})
         return Hits([Hit(row[0], 0.0) for row in rows], ranked)
 
     def candidates(self, db: Db, query: Query, filters: Filters) -> Iterator[int]:
@@ -156,6 +164,24 @@ def _count(db: Db, match: str) -> int:
     some = select(_words.c.rowid).where(text("search_words MATCH :match")).limit(RANKED_MAX + 1)
     counted = select(func.count()).select_from(some.subquery())
     return int(db.connection().execute(counted, {"match": match}).scalar_one())
+
+
+def _newest(db: Db, match: str) -> list[int]:
+    """The newest matches, one more than are ranked at most."""
+    some = select(_words.c.rowid).where(text("search_words MATCH :match"))
+    some = some.order_by(_words.c.rowid.desc()).limit(RANKED_MAX + 1)
+    return list(db.connection().execute(some, {"match": match}).scalars())
+
+
+def _first(db: Db, filters: Filters, documents: list[int], wanted: int) -> list[int]:
+    """The first documents that the filters let through, no more than wanted."""
+    found: list[int] = []
+    start, size = 0, CHUNK_MIN
+    while len(found) < wanted and (chunk := documents[start : start + size]):
+        mine = _within(db, filters, chunk)
+        found += [document for document in chunk if document in mine]
+        start, size = start + size, min(size * 4, CHUNK_MAX)
+    return found[:wanted]
 
 
 def _best(db: Db, match: str, filters: Filters, offset: int, limit: int) -> list[Hit]:

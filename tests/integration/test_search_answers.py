@@ -165,9 +165,14 @@ def test_beyond_the_ranked_many_the_newest_come_first_and_the_answer_says_so(
         monkeypatch.setattr(module, "RANKED_MAX", 3)
     session = shelf.session()
     said = [shelf.say(session, "needle").id for _ in range(5)]
-    answer = shelf.search("needle", roles=("operator",))
-    assert not answer.ranked
-    assert [item["id"] for item in answer.items] == said[::-1]
+    for query in ("needle", "need*"):
+        answer = shelf.search(query, roles=("operator",))
+        assert not answer.ranked
+        assert [item["id"] for item in answer.items] == said[::-1]
+        # The second page begins among the newest and ends beyond them.
+        pages = [shelf.search(query, limit=2, offset=offset).items for offset in (0, 2, 4)]
+        assert [item["id"] for page in pages for item in page] == said[::-1]
+    assert shelf.search("need*", roles=("tool",)).items == []
     assert shelf.search("absent").ranked
 
 
