@@ -7,6 +7,7 @@ noticed when they get one, and a few stats cost less than watches that are set u
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from domain.clock import now_ms
 from domain.errors import Refusal
 from domain.ids import least_id
 from domain.memory import MemorySettings
-from memory.documents import files_of
+from memory.documents import ROOT_FILES, ROOT_FOLDER, files_of
 from memory.shelf import Shelf
 from settings.environment import Settings
 from storage import memory_sessions, projects
@@ -172,6 +173,10 @@ class MemoryWatch:
 
     def _files(self, project: Project, settings: MemorySettings) -> object:
         folder = Path(project.path)
+        if not settings.extra_paths and not any(
+            os.path.lexists(f"{project.path}/{name}") for name in (*ROOT_FILES, ROOT_FOLDER)
+        ):
+            return {}  # as most projects are: a few stats must do
         found = files_of(folder, self._shelf.extra_paths(folder, settings)[0])
         return {one.path: one.hash for one in found}
 
