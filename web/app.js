@@ -17,10 +17,12 @@ async function route() {
   current?.close?.();
   current = null;
   view.setAttribute("aria-busy", "true");
-  const [, name = "", first = "", second = ""] = location.hash.split("/").map(decodeURIComponent);
+  const [, name = "", first = "", second = ""] = location.hash.split("/").map(decoded);
+  // A view that comes late draws nothing over the one that was asked for after it.
+  const draw = (...children) => mine === opening && view.replaceChildren(...children);
   document.title = "Holdfast";
   try {
-    const shown = await open(name, first, second);
+    const shown = await open(draw, name, first, second);
     if (mine === opening) current = shown;
     else shown?.close?.();
   } catch (problem) {
@@ -29,13 +31,21 @@ async function route() {
   if (mine === opening) view.setAttribute("aria-busy", "false");
 }
 
-function open(name, first, second) {
-  if (name === "sessions" && first) return sessionView(view, first, second);
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // somebody wrote the address by hand
+  }
+}
+
+function open(draw, name, first, second) {
+  if (name === "sessions" && first) return sessionView(draw, first, second);
   if (name === "search" && first) {
     find.elements.q.value = first;
-    return searchView(view, first);
+    return searchView(draw, first);
   }
-  return sessionsView(view);
+  return sessionsView(draw);
 }
 
 function trouble(problem) {

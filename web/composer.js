@@ -12,6 +12,7 @@ export class Composer {
     this.state = h("span", { class: "quiet", "aria-live": "polite" });
     this.element = h("form", { class: "composer", onsubmit: (event) => this.submit(event) }, this.text, h("div", {}, this.button, " ", this.state));
     this.text.value = this.kept("draft") ?? "";
+    this.outbox = this.kept("outbox");
     this.goOn();
   }
 
@@ -33,7 +34,8 @@ export class Composer {
     event.preventDefault();
     const content = this.text.value.trim();
     if (!content || this.button.disabled) return;
-    this.keep("outbox", JSON.stringify({ key: newKey(), content }));
+    this.outbox = JSON.stringify({ key: newKey(), content });
+    this.keep("outbox", this.outbox);
     this.text.value = "";
     this.keep("draft", "");
     this.goOn();
@@ -41,9 +43,8 @@ export class Composer {
 
   // Sends what waits, with the key it was given when it was written.
   async goOn() {
-    const waiting = this.kept("outbox");
-    if (!waiting || this.sending) return;
-    const { key, content } = JSON.parse(waiting);
+    if (!this.outbox || this.sending) return;
+    const { key, content } = JSON.parse(this.outbox);
     this.sending = true;
     this.update();
     this.state.textContent = "Sending…";
@@ -52,10 +53,12 @@ export class Composer {
       this.taken(answer);
     } catch (problem) {
       notify(problem.message);
-      if (!this.text.value) this.text.value = content;
+      this.text.value = [content, this.text.value].filter(Boolean).join("\n\n");
       this.keep("draft", this.text.value);
     }
-    this.keep("outbox", "");
+    // Another tab may have one of its own by now.
+    if (this.kept("outbox") === this.outbox) this.keep("outbox", "");
+    this.outbox = null;
     this.sending = false;
     this.state.textContent = "";
     this.update();
@@ -67,7 +70,11 @@ export class Composer {
 
   keep(what, value) {
     const name = `${what}:${this.sessionId}`;
-    if (value) localStorage.setItem(name, value);
-    else localStorage.removeItem(name);
+    try {
+      if (value) localStorage.setItem(name, value);
+      else localStorage.removeItem(name);
+    } catch {
+      // The browser's store is full: it is sent all the same, only a reload would lose it.
+    }
   }
 }

@@ -9,7 +9,8 @@ export function h(tag, attributes = {}, ...children) {
     else if (name === "value" || name === "checked") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  // One by one: a long text has more parts than a call may have arguments.
+  for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) element.append(child);
   return element;
 }
 

@@ -2,6 +2,7 @@
 // answer never makes it happen twice.
 
 const PREFIX = "/api/v1";
+const SIGNED_OUT = "This browser is not signed in any more: open a new link of `holdfast launch` in it.";
 const PASSING = new Set([0, 429, 502, 503, 504]);
 const RETRY_MS = [300, 600, 1200, 2500, 5000];
 
@@ -34,6 +35,7 @@ export async function ask(method, path, body, key) {
   }
   const data = await answer.json().catch(() => null);
   if (answer.ok && data !== null) return data;
+  if (answer.status === 401) throw new Problem(401, "unauthorized", SIGNED_OUT);
   const error = data?.error ?? { code: "unreadable", message: `HTTP ${answer.status}` };
   throw new Problem(answer.status, error.code, error.message);
 }

@@ -21,6 +21,13 @@ export class Live {
     this.connect();
   }
 
+  // A session that was over goes on.
+  revive() {
+    if (!this.over) return;
+    this.over = this.stopped = false;
+    this.start();
+  }
+
   stop() {
     this.stopped = true;
     window.removeEventListener("online", this.retry);

@@ -3,11 +3,11 @@
 import { ago, badge, h } from "./dom.js";
 import { get } from "./http.js";
 
-export async function searchView(view, query) {
+export async function searchView(draw, query) {
   const wanted = new URLSearchParams({ q: query, limit: "30" });
   const answer = await get(`/search?${wanted}`);
   const about = answer.items.length ? `${answer.items.length} found${answer.next_cursor ? ", and more" : ""}` : "Nothing was found.";
-  view.replaceChildren(h("p", { class: "quiet" }, about, answer.complete ? "" : " The index is still being built."), h("ul", { class: "cards" }, answer.items.map(hit)));
+  draw(h("p", { class: "quiet" }, about, answer.complete ? "" : " The index is still being built."), h("ul", { class: "cards" }, answer.items.map(hit)));
 }
 
 function hit(item) {

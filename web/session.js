@@ -14,14 +14,15 @@ const BOTTOM_PIXELS = 120;
 const REREAD = new Set(["checkpoint.rolled_back", "compaction.finished", "compaction.undone", "session.crash_recovered", "session.cleared"]);
 const CONNECTION = { live: "live", waiting: "reconnecting…", over: "" };
 
-export async function sessionView(view, id, messageId) {
-  const shown = new SessionView(view, id);
-  await shown.open(messageId);
+export async function sessionView(draw, id, messageId) {
+  const session = await get(`/sessions/${encodeURIComponent(id)}`);
+  const shown = new SessionView(draw, session.id);
+  await shown.open(session, messageId);
   return shown;
 }
 
 class SessionView {
-  constructor(view, id) {
+  constructor(draw, id) {
     this.id = id;
     this.transcript = new Transcript();
     this.head = h("div", { class: "head" });
@@ -32,12 +33,11 @@ class SessionView {
     this.composer = new Composer(id, (answer) => this.taken(answer));
     this.live = new Live(id, { hear: (frame, about) => this.hear(frame, about), lost: () => this.reread().catch((problem) => notify(problem.message)), tell: (state) => this.tell(state) });
     const foot = h("footer", { class: "foot" }, this.buttons, this.composer.element);
-    view.replaceChildren(this.head, this.panel, this.older, this.transcript.element, foot);
+    draw(this.head, this.panel, this.older, this.transcript.element, foot);
   }
 
-  async open(messageId) {
-    this.show(await get(`/sessions/${this.id}`));
-    this.id = this.session.id;
+  async open(session, messageId) {
+    this.show(session);
     await this.reread();
     this.live.start();
     if (messageId) await this.seek(messageId);
@@ -45,6 +45,8 @@ class SessionView {
   }
 
   close() {
+    this.closed = true;
+    clearTimeout(this.looking);
     this.live.stop();
   }
 
@@ -91,6 +93,7 @@ class SessionView {
   // Showing ------------------------------------------------------------------------------------------
 
   show(session) {
+    if (this.closed) return;
     const before = this.session;
     this.session = session;
     const title = h("button", { type: "button", class: "title", title: "Rename", onclick: () => this.rename() }, session.title || session.preview || "Untitled");
@@ -98,11 +101,19 @@ class SessionView {
     this.head.replaceChildren(badge(session.state), title, h("span", { class: "quiet" }, usage), this.connection);
     this.head.dataset.state = session.state;
     document.title = `${session.state === "paused" ? "⏸ " : ""}${session.title || "Session"} · Holdfast`;
-    this.buttons.replaceChildren(...actions(session, { done: () => this.refresh(), panel: (content) => this.panel.replaceChildren(...(content ? [content] : [])) }));
+    const focused = this.buttons.contains(document.activeElement) ? document.activeElement.className : null;
+    this.buttons.replaceChildren(...actions(session, { done: () => this.refresh(), panel: (content) => (content ? this.panel.replaceChildren(content) : this.showPause(this.pausedAt(this.session))) }));
+    // Who goes through the buttons with the keyboard stays where they are.
+    [...this.buttons.children].find((button) => button.className === focused)?.focus();
     this.composer.show(session);
     if (session.failure) notify(session.failure.message ?? "The session failed.");
-    const point = session.state === "paused" ? session.current_checkpoint : null;
-    if (point !== (before?.state === "paused" ? before.current_checkpoint : null)) this.showPause(point);
+    const point = this.pausedAt(session);
+    if (point !== this.pausedAt(before)) this.showPause(point);
+    if (before?.state === "ended" && session.state !== "ended") this.live.revive();
+  }
+
+  pausedAt(session) {
+    return session?.state === "paused" ? session.current_checkpoint : null;
   }
 
   async showPause(point) {

@@ -4,9 +4,10 @@ import { ago, badge, h, money, notify } from "./dom.js";
 import { get, insist } from "./http.js";
 
 const PAGE = 30;
+const PAGE_MAX = 500;
 const STATES = ["", "running", "paused", "queued", "idle", "ended", "failed"];
 
-export async function sessionsView(view) {
+export async function sessionsView(draw) {
   const state = { filter: "", archived: false, cursor: null, projects: new Map() };
   const list = h("ul", { class: "cards" });
   const more = h("button", { type: "button", hidden: true, onclick: () => load(false) }, "Show more");
@@ -15,11 +16,18 @@ export async function sessionsView(view) {
 
   const refilter = (change) => {
     Object.assign(state, change);
+    list.replaceChildren();
     return load(true);
   };
 
-  async function load(anew) {
-    const wanted = new URLSearchParams({ limit: String(PAGE), archived: String(state.archived) });
+  // One after the other, so that no older answer covers a newer one.
+  let last = Promise.resolve();
+  const load = (anew) => (last = last.catch(() => {}).then(() => read(anew)));
+
+  // Looked at again, the list stays as long as it was made by «Show more».
+  async function read(anew) {
+    const limit = anew ? Math.min(PAGE_MAX, Math.max(PAGE, list.childElementCount)) : PAGE;
+    const wanted = new URLSearchParams({ limit: String(limit), archived: String(state.archived) });
     if (state.filter) wanted.set("state", state.filter);
     if (!anew && state.cursor) wanted.set("cursor", state.cursor);
     const answer = await get(`/sessions?${wanted}`);
@@ -32,7 +40,7 @@ export async function sessionsView(view) {
   }
 
   for (const project of (await get("/projects?limit=500")).items) state.projects.set(project.id, project);
-  view.replaceChildren(
+  draw(
     h("section", { class: "top" }, newSession(state.projects), h("div", { class: "filters" }, choice, h("label", {}, archived, " archived"))),
     list,
     more,

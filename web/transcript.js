@@ -5,6 +5,8 @@ import { markdown } from "./markdown.js";
 
 const NAMES = { operator: "You", primary: "Agent", subagent: "Subagent", system: "System", tool: "Tool" };
 const OUTPUT_CHARACTERS = 20_000;
+// More of one message would keep the browser busy for seconds.
+const MARKDOWN_CHARACTERS = 40_000;
 
 export class Transcript {
   constructor() {
@@ -68,7 +70,7 @@ export class Transcript {
     const subagent = message.agent_path !== "primary" ? message.agent_path.split(".").pop() : null;
     const who = subagent ? `${NAMES.subagent} ${subagent}` : (NAMES[message.role] ?? message.role);
     const about = h("div", { class: "about" }, h("b", {}, who), h("time", { title: new Date(message.created_at).toLocaleString() }, ago(message.created_at)));
-    const body = h("div", { class: "text" }, message.role === "tool" ? h("pre", {}, cut(message.content)) : markdown(message.content));
+    const body = h("div", { class: "text" }, message.role === "tool" ? h("pre", {}, cut(message.content)) : written(message.content));
     const cards = (message.metadata.tool_calls ?? []).map((call) => this.card(message, call));
     if (cards.length) this.waiting.set(message.id, [...cards]);
     return h("li", { class: `message ${message.role}` }, about, message.content ? body : null, cards.map((card) => card.element));
@@ -100,12 +102,15 @@ export class Transcript {
 
   // `begun` says whether this page saw the beginning of the message.
   delta({ message_id: id, text, agent_path: path }, begun) {
+    if (this.shown.has(id)) return; // read already
     let words = this.live.get(id);
     if (!words) {
       const body = h("div", { class: "text" }, begun ? "" : "… ");
       const name = path === "primary" ? NAMES.primary : `${NAMES.subagent} ${path.split(".").pop()}`;
       const element = h("li", { class: "message primary live", "aria-busy": "true" }, h("div", { class: "about" }, h("b", {}, name)), body);
-      words = { element, body };
+      // The agent says one thing at a time: words that it left are of an attempt that broke off.
+      if (path === "primary") for (const [other, old] of this.live) if (old.path === path) this.finish(other);
+      words = { element, body, path };
       this.keep(id, words);
     }
     words.body.append(text);
@@ -156,6 +161,14 @@ function readable(content) {
   const { output, ...rest } = said;
   const facts = Object.entries(rest).map(([name, value]) => `${name}: ${JSON.stringify(value)}`);
   return `${output.trimEnd()}\n\n${facts.join(", ")}`.trim();
+}
+
+// A very long message begins as Markdown; all of it is shown as it was written, to who wants it.
+function written(text) {
+  if (text.length <= MARKDOWN_CHARACTERS) return markdown(text);
+  const whole = (event) => event.currentTarget.parentElement.replaceChildren(h("pre", {}, text));
+  const words = `Show all ${text.length} characters`;
+  return [...markdown(text.slice(0, MARKDOWN_CHARACTERS)), h("button", { type: "button", onclick: whole }, words)];
 }
 
 function cut(text) {

@@ -127,6 +127,13 @@ def test_pause_resume_and_roll_back_with_the_buttons(
     in_state(page, "paused")
     page.see(".panel.pause", "paused in the browser")
     assert page.evaluate("document.querySelector('.composer button').disabled")
+    page.evaluate("(window.old = document.querySelector('.act.resume')).focus()")
+    page.click("button", "Roll back")
+    page.wait("!window.old.isConnected", "the buttons to be drawn anew")
+    assert page.evaluate("document.activeElement.className") == "act resume"
+    page.miss(".panel.pause")
+    page.click("button", "Leave it")
+    page.see(".panel.pause", "paused in the browser")
     page.click("button", "Resume")
     page.see(ANSWER, "That was it.")
     in_state(page, "idle")
@@ -176,6 +183,119 @@ def test_search_leads_to_a_message_far_up(
     page.evaluate("document.getElementById('find').requestSubmit()")
     page.click(".card", "xylophone")
     page.see(".message.found", "xylophone")
+
+
+# Requests for such paths wait for `release`; then `answer`, or the server, answers them.
+HOLD = """((path, answer) => {
+  const held = new Promise((go) => (window.release = go));
+  const real = window.fetch;
+  window.asked = [];
+  window.fetch = async (...request) => {
+    window.asked.push(request[0]);
+    if (!request[0].includes(path)) return real(...request);
+    await held;
+    return answer ? Response.json(answer[1], { status: answer[0] }) : real(...request);
+  };
+})"""
+
+
+def test_words_of_an_attempt_that_broke_off_make_way_for_the_next(
+    page: Page, product: Product, session: dict[str, Any], stub: OpenAIStub
+) -> None:
+    stub.play({"say": "one two", "drop": True}, {"say": "one two three", "chunks": 3})
+    open_session(page, product, session["id"])
+    count = "document.querySelectorAll('.message.live').length"
+    look = f"() => window.most = Math.max(window.most ?? 0, {count})"
+    watch = "observe(document.body, {childList: true, subtree: true})"
+    page.evaluate(f"new MutationObserver({look}).{watch}")
+    send(page, "count")
+    page.see(ANSWER, "one two three")
+    in_state(page, "idle")
+    assert page.evaluate("window.most") == 1
+
+
+def test_a_browser_that_is_signed_out_says_so_and_keeps_the_text(
+    page: Page, product: Product, session: dict[str, Any]
+) -> None:
+    open_session(page, product, session["id"])
+    page.evaluate(f"{HOLD}('/messages', [401, {{}}])")
+    page.evaluate("release()")
+    send(page, "kept")
+    page.see("#notice", "holdfast launch")
+    page.wait("document.querySelector('textarea[name=message]').value === 'kept'", "the text")
+
+
+def test_a_view_that_comes_late_covers_nothing(
+    page: Page, product: Product, session: dict[str, Any]
+) -> None:
+    open_session(page, product, session["id"])
+    page.evaluate(f"{HOLD}('/projects')")
+    page.evaluate("location.hash = '#/'")
+    page.wait("asked.some((one) => one.includes('/projects'))", "the list to be asked for")
+    page.evaluate(f"location.hash = '#/sessions/{session['id']}'")
+    page.see("[data-connection=live]")
+    page.evaluate("release()")
+    page.wait("asked.some((one) => one.includes('/sessions?'))", "the list to go on")
+    page.see("[data-connection=live]")
+
+
+def test_an_address_written_by_hand_is_no_trouble(page: Page, product: Product) -> None:
+    page.goto(f"{product.url}/#/search/100%")
+    page.see("main", "Nothing was found.")
+    page.goto(f"{product.url}/#/sessions/%2E%2E%2Fprojects")
+    page.see("main", "Try again")
+
+
+def test_an_ended_session_that_is_reopened_is_heard_again(
+    page: Page, product: Product, session: dict[str, Any]
+) -> None:
+    open_session(page, product, session["id"])
+    page.evaluate("window.confirm = () => true")
+    page.click("button", "End")
+    page.see("[data-connection=over]")
+    in_state(page, "ended")
+    page.click("button", "Reopen")
+    page.see("[data-connection=live]")
+    send(page, "still there?")
+    page.see(ANSWER, "You said: still there?")
+
+
+def test_a_message_of_very_many_parts_is_shown(
+    page: Page, product: Product, session: dict[str, Any], run_message: Make, stub: OpenAIStub
+) -> None:
+    stub.play({"say": "noted"})
+    run_message(session["id"], "`a`\n" * 50_000 + "over")
+    open_session(page, product, session["id"])
+    page.see(ANSWER, "noted")
+    page.click(".message.operator button", "Show all 200004 characters")
+    page.wait("document.querySelector('.message.operator pre').textContent.endsWith('over')", "all")
+
+
+def test_what_was_refused_and_what_was_written_since_are_both_kept(
+    page: Page, product: Product, session: dict[str, Any]
+) -> None:
+    open_session(page, product, session["id"])
+    refusal = {"error": {"code": "conflict", "message": "cannot start while running"}}
+    page.evaluate(f"{HOLD}('/messages', {json.dumps([409, refusal])})")
+    send(page, "one")
+    page.see(".composer", "Sending")
+    page.write("textarea[name=message]", "two")
+    page.evaluate("release()")
+    page.see("#notice", "cannot start while running")
+    kept = "document.querySelector('textarea[name=message]').value"
+    page.wait(f"{kept} === 'one\\n\\ntwo'", "both texts")
+
+
+def test_a_list_that_was_made_longer_stays_long(
+    page: Page, project: dict[str, Any], client: httpx2.Client, run_message: Make
+) -> None:
+    made = [client.post(f"/projects/{project['id']}/sessions", json={}) for _ in range(32)]
+    page.reload()
+    page.click("button", "Show more")
+    page.wait("document.querySelectorAll('.card').length === 32", "all sessions")
+    run_message(made[0].json()["id"], "the oldest comes first")
+    page.see(".card", "the oldest comes first")
+    assert page.evaluate("document.querySelectorAll('.card').length") == 32
 
 
 def test_without_a_cookie_the_page_says_how_to_come_in(browser: Browser, product: Product) -> None:
