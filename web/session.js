@@ -9,6 +9,7 @@ import { pausePanel } from "./pause.js";
 import { Transcript } from "./transcript.js";
 
 const PAGE = 60;
+const PAGE_MAX = 500;
 const BOTTOM_PIXELS = 120;
 // After these, messages that were shown may no longer count.
 const REREAD = new Set(["checkpoint.rolled_back", "compaction.finished", "compaction.undone", "session.crash_recovered", "session.cleared"]);
@@ -63,16 +64,16 @@ class SessionView {
     const last = this.transcript.lastId();
     if (!last) return this.reread();
     for (let since = last; since; ) {
-      const answer = await get(`/sessions/${this.id}/messages?since=${since}&limit=500`);
+      const answer = await get(`/sessions/${this.id}/messages?since=${since}&limit=${PAGE_MAX}`);
       for (const message of answer.items) this.transcript.add(message);
       since = answer.next_cursor;
     }
     return null;
   }
 
-  async readOlder() {
+  async readOlder(limit = PAGE) {
     const height = document.documentElement.scrollHeight;
-    const answer = await get(`/sessions/${this.id}/messages?before=${this.cursor}&limit=${PAGE}`);
+    const answer = await get(`/sessions/${this.id}/messages?before=${this.cursor}&limit=${limit}`);
     for (const message of answer.items) this.transcript.add(message);
     this.reach(answer.next_cursor);
     window.scrollBy(0, document.documentElement.scrollHeight - height);
@@ -85,7 +86,7 @@ class SessionView {
 
   async seek(messageId) {
     let found;
-    while (!(found = document.getElementById(`m-${messageId}`)) && this.cursor) await this.readOlder();
+    while (!(found = document.getElementById(`m-${messageId}`)) && this.cursor) await this.readOlder(PAGE_MAX);
     found?.scrollIntoView({ block: "center" });
     found?.classList.add("found");
   }

@@ -60,10 +60,16 @@ export class Transcript {
     return told.at(-1)?.id.slice("m-".length) ?? null;
   }
 
+  // Mostly behind the one before it, else found from the end.
   place(element, seq) {
-    const after = [...this.element.children].reverse().find((one) => Number(one.dataset.seq) < seq);
+    const before = (one) => Number(one?.dataset.seq) < seq;
+    const last = this.placed;
+    const follows = last?.parentElement === this.element && before(last) && !before(last.nextElementSibling);
+    let after = follows ? last : this.element.lastElementChild;
+    while (after && !before(after)) after = after.previousElementSibling;
     if (after) after.after(element);
     else this.element.prepend(element);
+    this.placed = element;
   }
 
   draw(message) {
