@@ -158,6 +158,10 @@ class _Request:
             task_timeout=timedelta(seconds=TASK_TIMEOUT_S),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
+        # The client tells this future of a failure too; nobody else would hear it, and it would
+        # be written to the log as one that was never retrieved.
+        started = start._workflow_handle
+        started.add_done_callback(lambda done: done.cancelled() or done.exception())
         answer: MemoryAnswer = await self.client.execute_update_with_start_workflow(
             SYNC,
             MemoryRequest(force=self.force),

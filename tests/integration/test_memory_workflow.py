@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 
@@ -143,3 +145,20 @@ async def test_the_tool_finds_what_the_project_remembers(desk: Remembering) -> N
     assert set(hit) == {"path", "start_line", "end_line", "score", "snippet"}
     assert hit["path"] == "memory/raven.md"
     assert SECRET in hit["snippet"]
+
+
+async def test_who_does_not_wait_for_a_sync_leaves_no_error_in_the_log(
+    desk: Remembering, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = desk.project("home", raven=SECRET)
+    nobody = "a-queue-that-nobody-serves"
+    gc.collect()  # what others left behind is not meant
+    caplog.clear()
+    report = await memory_client.sync(
+        desk.rig.client, nobody, project["id"], command_id="c-1", force=False, wait_s=0.1
+    )
+    assert report is None
+    for _ in range(20):  # its request is cancelled, which takes a few turns of the loop
+        await asyncio.sleep(0)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
