@@ -19,6 +19,12 @@ class ClientError(Exception):
     exit_code = EXIT_FAILED
 
 
+class BadArguments(ClientError):
+    """What was typed cannot be understood."""
+
+    exit_code = EXIT_USAGE
+
+
 class Refused(ClientError):
     """The server answered no: its status, code and words."""
 

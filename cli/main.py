@@ -22,7 +22,14 @@ from cli.commands import (
     terminals,
     torture,
 )
-from cli.errors import EXIT_MISCONFIGURED, EXIT_REFUSED, ClientError, Refused, Unreachable
+from cli.errors import (
+    EXIT_MISCONFIGURED,
+    EXIT_REFUSED,
+    BadArguments,
+    ClientError,
+    Refused,
+    Unreachable,
+)
 from cli.help import Sectioned
 from domain.errors import Refusal
 from settings.environment import SettingsError
@@ -57,6 +64,7 @@ app.add_typer(issues.app, name="issue", help="Issues of a project, and their tod
 def main() -> None:
     """Run one command; expected trouble is words and an exit code, not a traceback."""
     try:
+        _check_arguments()
         app(standalone_mode=True)
     except ClientError as error:
         _explain(error)
@@ -72,6 +80,12 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _check_arguments() -> None:
+    """Bytes that are no text arrive as halves of surrogate pairs, which nothing here can send."""
+    if any("\ud800" <= letter <= "\udfff" for argument in sys.argv for letter in argument):
+        raise BadArguments("arguments must be UTF-8")
 
 
 def _explain(error: ClientError) -> None:

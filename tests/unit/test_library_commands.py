@@ -14,6 +14,7 @@ from cli.commands import administration, history, library
 from cli.hits import print_hits
 from cli.output import moment, size
 from cli.stream import Frame
+from tests.support.command_line import run_here
 
 
 class Server:
@@ -200,3 +201,8 @@ def test_a_match_stands_out_in_a_terminal_with_and_without_colours(
 )
 def test_sizes_are_read_at_a_glance(number: int | None, words: str) -> None:
     assert size(number) == words
+
+
+def test_bytes_that_are_no_text_are_refused_in_words() -> None:
+    code, out, err = run_here("search", b"\xff".decode("utf-8", "surrogateescape"))
+    assert (code, out, err) == (2, "", "holdfast: arguments must be UTF-8\n")
