@@ -13,6 +13,7 @@ from domain.errors import Conflict
 from domain.ids import new_id
 from domain.wire import SIGNALS, UPDATES
 from tests.support.rig import Rig, script, until
+from tests.support.terminal_hosts import eventually
 from worker.recovery import restart_lost
 from workflows import waiting
 
@@ -211,12 +212,13 @@ async def test_the_temporal_ui_can_find_a_session(rig: Rig) -> None:
         "Operator": rig.operator_id,
         "Title": "find me",
     }
+
     # The database knows first; the workflow shows it when its task is over.
-    for _ in range(1000):
+    async def is_shown() -> bool:
         described = await rig.handle(session).describe()
         shown = {key.name: value for key, value in described.typed_search_attributes}
-        if expected.items() <= shown.items():
-            break
-        await asyncio.sleep(0.02)
-    assert expected.items() <= shown.items()
+        return expected.items() <= shown.items()
+
+    await eventually(is_shown, "its search attributes")
+    described = await rig.handle(session).describe()
     assert described.status is WorkflowExecutionStatus.RUNNING

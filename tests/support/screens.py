@@ -35,7 +35,7 @@ class Seen:
         while self.terminal is None or text not in self.terminal.text():
             self.take(await asyncio.wait_for(anext(attachment), 120))
 
-    async def until_closed(self, attachment: Attachment, timeout_s: float = 30) -> None:
+    async def until_closed(self, attachment: Attachment, timeout_s: float = 120) -> None:
         """Watch to the end."""
         while not (self.events and isinstance(self.events[-1], Closed)):
             self.take(await asyncio.wait_for(anext(attachment), timeout_s))
@@ -100,7 +100,7 @@ def _cell(terminal: Any, column: int, row: int) -> Any:
 async def _settled(*command: str) -> str:
     """The output of a command once it is the same twice in a row."""
     before = ""
-    for _ in range(200):
+    for _ in range(2400):
         now = await _run(*command)
         if now.strip() and now == before:
             return now
