@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from domain.commands import Answer, Command
 from domain.errors import Refusal, Unavailable, refusal_from
 from domain.session_start import SessionStart
-from domain.wire import TASK_TIMEOUT_S, WORKFLOW
+from domain.wire import PASSING_STATUSES, TASK_TIMEOUT_S, UPDATE_LOST, WORKFLOW
 from settings.environment import Settings
 from storage.tables import SessionRow
 
@@ -22,18 +22,7 @@ ANSWER_TIMEOUT_S = 15.0
 PATIENCE_S = {"compact": 100.0, "rollback": 60.0}
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 0.5
 SUMMARY_CHARS_MAX = 120
-_PASSING = {
-    "FAILED_PRECONDITION",
-    "UNAVAILABLE",
-    "RESOURCE_EXHAUSTED",
-    "CANCELLED",
-    "UNKNOWN",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ABORTED",
-}
 NO_ANSWER = "the session did not answer in time; the same request may be repeated"
-_LOST_IN_ROLL_OVER = "AcceptedUpdateCompletedWorkflow"
 
 
 class Asks(Protocol):
@@ -121,7 +110,7 @@ class Commands:
                 raise asyncio.CancelledError from None
             return None
         except RPCError as error:
-            if error.status.name not in _PASSING:
+            if error.status.name not in PASSING_STATUSES:
                 raise
             return None
         except RuntimeError:
@@ -137,7 +126,7 @@ def _refusal(cause: BaseException | None) -> Refusal | None:
 
     if not isinstance(cause, ApplicationError):
         raise WorkflowBroken(str(cause)) from cause
-    if cause.type == _LOST_IN_ROLL_OVER:
+    if cause.type == UPDATE_LOST:
         return None
     details: Any = cause.details[0] if cause.details else None
     if cause.type not in KNOWN_CODES:

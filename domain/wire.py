@@ -26,3 +26,19 @@ TASK_TIMEOUT_S = 5
 
 # The one failure of a step that fails its whole session.
 STORE_DAMAGED = "store_damaged"
+
+# An update that failed with one of these may be sent again under its id: it does nothing twice.
+PASSING_STATUSES = frozenset(
+    {
+        "FAILED_PRECONDITION",
+        "UNAVAILABLE",
+        "RESOURCE_EXHAUSTED",
+        "CANCELLED",
+        "UNKNOWN",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ABORTED",
+    }
+)
+# The type of the failure of an update whose workflow ended or rolled over before it was answered.
+UPDATE_LOST = "AcceptedUpdateCompletedWorkflow"

@@ -119,11 +119,7 @@ def page(
     chosen: list[tuple[Message, list[dict[str, str]]]] = []
     while len(chosen) < limit:
         batch = _read(db, chain, after_seq=after_seq, limit=limit)
-        chosen += [
-            (message, gone.get(message.id, []))
-            for message in batch
-            if include_superseded or message.id not in gone
-        ]
+        chosen += _with_causes(batch, gone, include_superseded=include_superseded)
         if len(batch) < limit:
             break
         after_seq = batch[-1].seq
@@ -140,11 +136,8 @@ def page_before(
     while len(chosen) < limit and before_seq > 1:
         after_seq = max(0, before_seq - 1 - limit)
         batch = _read(db, chain, after_seq=after_seq, limit=before_seq - 1 - after_seq)
-        chosen = [
-            (message, gone.get(message.id, []))
-            for message in batch
-            if message.seq < before_seq and (include_superseded or message.id not in gone)
-        ] + chosen
+        batch = [message for message in batch if message.seq < before_seq]
+        chosen = _with_causes(batch, gone, include_superseded=include_superseded) + chosen
         before_seq = after_seq + 1
     return chosen[-limit:]
 
@@ -165,6 +158,16 @@ def last_seq(db: Db, session_id: str) -> int:
     """The seq of the newest message, 0 before the first."""
     seq = select(_sessions.c.message_seq).where(_sessions.c.id == session_id)
     return int(db.connection().execute(seq).scalar() or 0)
+
+
+def _with_causes(
+    batch: list[Message], gone: dict[str, list[dict[str, str]]], *, include_superseded: bool
+) -> list[tuple[Message, list[dict[str, str]]]]:
+    return [
+        (message, gone.get(message.id, []))
+        for message in batch
+        if include_superseded or message.id not in gone
+    ]
 
 
 def _read(

@@ -1,7 +1,7 @@
 // The page: which view the address names, the search field, and the count of what runs.
 
 import { h, notify } from "./dom.js";
-import { Problem } from "./http.js";
+import { openSocket, Problem } from "./http.js";
 import { searchView } from "./search.js";
 import { sessionView } from "./session.js";
 import { sessionsView } from "./sessions.js";
@@ -58,8 +58,7 @@ function trouble(problem) {
 
 // The counts come by a socket of their own; whenever they change, the list is looked at again.
 function watchRunning(tries = 0) {
-  const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-  const socket = new WebSocket(`${scheme}//${location.host}/api/v1/system/socket`);
+  const socket = openSocket("/system/socket");
   socket.onmessage = (event) => {
     tries = 0;
     const { total } = JSON.parse(event.data).payload;

@@ -40,6 +40,12 @@ export async function ask(method, path, body, key) {
   throw new Problem(answer.status, error.code, error.message);
 }
 
+// A socket of the API, as secure as the page is.
+export function openSocket(path) {
+  const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+  return new WebSocket(`${scheme}//${location.host}${PREFIX}${path}`);
+}
+
 export const get = (path) => ask("GET", path);
 
 // Sends until the server has said yes or no; `whileWaiting` hears of every try that got no answer.

@@ -1,6 +1,8 @@
 // A session's socket that comes back by itself: after a lost connection it asks for the frames after
 // the last one it saw, so none is missed and none comes twice.
 
+import { openSocket } from "./http.js";
+
 const RETRY_MS = [200, 500, 1000, 2000, 5000];
 
 export class Live {
@@ -39,9 +41,7 @@ export class Live {
   connect() {
     if (this.stopped || this.socket) return;
     clearTimeout(this.timer);
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const address = `${scheme}//${location.host}/api/v1/sessions/${encodeURIComponent(this.sessionId)}/socket?observe=1`;
-    const socket = new WebSocket(address);
+    const socket = openSocket(`/sessions/${encodeURIComponent(this.sessionId)}/socket?observe=1`);
     this.socket = socket;
     socket.onopen = () => socket.send(JSON.stringify({ channel: "control", type: "hello", payload: this.hello() }));
     socket.onmessage = (event) => this.take(JSON.parse(event.data));

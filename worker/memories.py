@@ -38,7 +38,6 @@ SESSIONS_EVERY_S = 5.0
 CHECKS_MAX = 20
 MINUTE_S = 60.0
 OVERLAP_MS = 60_000
-FILES_KEPT_MAX = 1_000
 
 Ask = Callable[[str], Awaitable[None]]
 
@@ -96,7 +95,6 @@ class MemoryWatch:
         self._seen: dict[str, _Seen] = {}
         self._found = _Findings()
         self._begun: set[str] = set()
-        self._files_read: dict[str, MemorySettings] = {}
 
     async def look(self) -> None:
         """Look once at every project that remembers."""
@@ -120,16 +118,10 @@ class MemoryWatch:
         self._check(known)
 
     def _settings(self, project: Project) -> MemorySettings | None:
-        """What a hash means never changes, so each file is read once."""
-        settings = self._files_read.get(project.dsl_hash)
-        if settings is None:
-            try:
-                settings = self._shelf.settings_of(project)
-            except Refusal:
-                return None  # no good file was ever loaded
-            if len(self._files_read) >= FILES_KEPT_MAX:
-                self._files_read.clear()
-            self._files_read[project.dsl_hash] = settings
+        try:
+            settings = self._shelf.settings_of(project)
+        except Refusal:
+            return None  # no good file was ever loaded
         return settings if settings.enabled and project.state == "ready" else None
 
     def _look_at(self, project: Project, settings: MemorySettings, now: float) -> None:

@@ -22,25 +22,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from domain.errors import Unavailable, refusal_from
 from domain.memory import SyncReport
 from domain.memory_steps import ASK, SYNC, MemoryAnswer, MemoryRequest, MemoryStart, workflow_id
-from domain.wire import MEMORY_WORKFLOW, TASK_TIMEOUT_S
+from domain.wire import MEMORY_WORKFLOW, PASSING_STATUSES, TASK_TIMEOUT_S, UPDATE_LOST
 
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 0.5
 STATUS_S = 5.0
 # So long a Temporal that cannot be reached is waited for: it may be starting.
 AWAY_S = 5.0
 AWAY = "Temporal does not answer; the same request may be repeated"
-# A workflow that ends between our start and our update: the next attempt starts another.
-_LOST = "AcceptedUpdateCompletedWorkflow"
-_PASSING = {
-    RPCStatusCode.FAILED_PRECONDITION,
-    RPCStatusCode.UNAVAILABLE,
-    RPCStatusCode.RESOURCE_EXHAUSTED,
-    RPCStatusCode.CANCELLED,
-    RPCStatusCode.UNKNOWN,
-    RPCStatusCode.DEADLINE_EXCEEDED,
-    RPCStatusCode.NOT_FOUND,
-    RPCStatusCode.ABORTED,
-}
 
 
 @dataclass(frozen=True)
@@ -139,7 +127,7 @@ class _Request:
                 if task is not None and task.cancelling():
                     raise asyncio.CancelledError from None
             except RPCError as error:
-                if error.status not in _PASSING:
+                if error.status.name not in PASSING_STATUSES:
                     raise
                 self.away = error.status is RPCStatusCode.UNAVAILABLE
             except RuntimeError:
@@ -176,5 +164,5 @@ def _raise_unless_lost(error: WorkflowUpdateFailedError) -> None:
     cause = error.cause
     if not isinstance(cause, ApplicationError):
         raise Unavailable("the sync was broken off") from error
-    if cause.type != _LOST:
+    if cause.type != UPDATE_LOST:
         raise refusal_from(cause.type or "unavailable", cause.message) from error
