@@ -25,7 +25,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	# Compile what the product imports, once: it halves every start (the variable may forbid it here).
-	-PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import api.main, worker.main, cli.main, cli.client, terminal.main, alembic.command"
+	-PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import api.main, worker.main, holdfast.cli.main, holdfast.client, holdfast.terminal.main, alembic.command"
 	touch $@
 
 system-packages:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.prompts import DEFAULT_PROMPT, prompt_text
-from domain.errors import NotFound, Refusal
-from domain.project_file import AgentSpec, subagent_path
-from storage import projects, sessions
-from storage.engine import Db
+from holdfast.agent.prompts import DEFAULT_PROMPT, prompt_text
+from holdfast.domain.errors import NotFound, Refusal
+from holdfast.domain.project_file import AgentSpec, subagent_path
+from holdfast.storage.database.engine import Db
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import sessions
 
 AGENTS_MAX = 200
 

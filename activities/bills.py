@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.conversation import ModelAnswer
-from storage.calls import Bill
+from holdfast.agent.conversation import ModelAnswer
+from holdfast.storage.sessions.calls import Bill
 
 
 def bill(answer: ModelAnswer) -> Bill:

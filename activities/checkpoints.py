@@ -13,9 +13,9 @@ from activities.agent_prompts import prompts_of_agents
 from activities.heartbeats import beating
 from activities.refusals import answering
 from activities.sessions import max_steps
-from activities.tree_restore import Restoration
-from activities.trees import Taken, Trees
-from domain.checkpoint_steps import (
+from activities.trees.restore import Restoration
+from activities.trees.snapshots import Taken, Trees
+from holdfast.domain.checkpoint_steps import (
     Paused,
     PauseStep,
     Resumed,
@@ -25,25 +25,19 @@ from domain.checkpoint_steps import (
     TreeSaved,
     TreeStep,
 )
-from domain.errors import Conflict
-from domain.events import FilesRestored
-from domain.lifecycle import State
-from domain.steps import ProcessesStep
-from storage import (
-    checkpoints,
-    compaction_reviews,
-    events,
-    projects,
-    rollback,
-    runs,
-    sessions,
-    tool_calls,
-)
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables import SessionRow
-from storage.tables_history import Checkpoint
-from terminal.client import TerminalClient
+from holdfast.domain.errors import Conflict
+from holdfast.domain.events import FilesRestored
+from holdfast.domain.lifecycle import State
+from holdfast.domain.steps import ProcessesStep
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables_history import Checkpoint
+from holdfast.storage.log import events
+from holdfast.storage.moves import checkpoints, compaction_reviews, rollback
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import runs, sessions, tool_calls
+from holdfast.terminal.client import TerminalClient
 
 TerminalFactory = Callable[[], Awaitable[TerminalClient]]
 NO_FILES = "the files of this checkpoint were not saved"

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.compaction import due
-from agent.conversation import ToolCall, Turn
-from agent.prompts import TodoItem, has_todo_result, system_prompt, todo_reminder
-from agent.routes import Route, resolve
-from agent.tokens import context_size, context_window, estimate_turns
-from agent.tools.specs import ToolSpec, offered
-from domain.canonical import canonical, sha256
-from domain.project_file import AgentSpec, ProjectFile
-from settings.config import Config
-from storage import compactions, messages, projects, prompt_edits, sessions, todos
-from storage.blobs import BlobFolder
-from storage.engine import Db
-from storage.tables import Message, SessionRow
+from holdfast.agent.compaction import due
+from holdfast.agent.conversation import ToolCall, Turn
+from holdfast.agent.prompts import TodoItem, has_todo_result, system_prompt, todo_reminder
+from holdfast.agent.routes import Route, resolve
+from holdfast.agent.tokens import context_size, context_window, estimate_turns
+from holdfast.agent.tools.specs import ToolSpec, offered
+from holdfast.domain.canonical import canonical, sha256
+from holdfast.domain.project_file import AgentSpec, ProjectFile
+from holdfast.settings.config import Config
+from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import Message, SessionRow
+from holdfast.storage.issues import todos
+from holdfast.storage.moves import compactions, prompt_edits
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import messages, sessions
 
 ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant", "tool": "tool"}
 SUMMARY = "summary"

@@ -13,12 +13,12 @@ from temporalio import activity
 
 from activities.heartbeats import EVERY_S
 from activities.refusals import answering
-from domain.memory import SyncReport
-from domain.memory_steps import MemorySyncStep
-from memory.shelf import Shelf
-from storage import projects
-from storage.opening import OpenStore
-from storage.tables import Project
+from holdfast.domain.memory import SyncReport
+from holdfast.domain.memory_steps import MemorySyncStep
+from holdfast.memory.pool import MemoryPool
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import Project
+from holdfast.storage.projects import projects
 
 log = structlog.get_logger()
 SYNCS_AT_ONCE = 4
@@ -34,9 +34,9 @@ class Stopped(Exception):
 class MemoryActivities:
     """The one step of `MemorySyncWorkflow`."""
 
-    def __init__(self, store: OpenStore, shelf: Shelf) -> None:
+    def __init__(self, store: OpenStore, pool: MemoryPool) -> None:
         self.store = store
-        self.shelf = shelf
+        self.pool = pool
         # Threads of its own: an embedder that hangs must not keep tools from theirs.
         self._threads = ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="memory-sync")
 
@@ -57,7 +57,7 @@ class MemoryActivities:
         return report
 
     def _sync(self, progress: Progress, project: Project, step: MemorySyncStep) -> SyncReport:
-        with self.shelf.open(project) as memory:
+        with self.pool.open(project) as memory:
             return memory.sync(
                 force=step.force, progress=progress.tell, patient=progress.attempt < PATIENCE
             )

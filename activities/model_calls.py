@@ -13,36 +13,33 @@ from temporalio.exceptions import ApplicationError
 from activities.bills import bill
 from activities.context import Context, build
 from activities.heartbeats import beating
-from activities.pending import as_pending
 from activities.refusals import answering
 from activities.sessions import CRASHED, CRASHED_WORDS
 from activities.stream import DeltaStream
-from agent.conversation import ModelAnswer
-from agent.errors import UNREACHABLE, ContextOverflow, PassingProviderError, PermanentProviderError
-from agent.providers import complete
-from domain.events import SessionCrashRecovered
-from domain.ids import new_id
-from domain.steps import ModelResult, ModelStep
-from settings.config import Config
-from storage import (
-    blobs,
-    calls,
-    events,
-    frames,
-    messages,
-    projects,
-    prompt_edits,
-    runs,
-    sessions,
-    supersessions,
-    tool_calls,
+from activities.tools.pending import as_pending
+from holdfast.agent.conversation import ModelAnswer
+from holdfast.agent.errors import (
+    UNREACHABLE,
+    ContextOverflow,
+    PassingProviderError,
+    PermanentProviderError,
 )
-from storage.engine import Db
-from storage.message_views import message_json
-from storage.opening import OpenStore
-from storage.rows import fresh
-from storage.tables import Call, Run, ToolCallRow
-from storage.tables_history import Blob
+from holdfast.agent.providers import complete
+from holdfast.domain.events import SessionCrashRecovered
+from holdfast.domain.ids import new_id
+from holdfast.domain.steps import ModelResult, ModelStep
+from holdfast.settings.config import Config
+from holdfast.storage.database import blobs
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import fresh
+from holdfast.storage.database.tables import Call, Run, ToolCallRow
+from holdfast.storage.database.tables_history import Blob
+from holdfast.storage.log import events, frames
+from holdfast.storage.moves import prompt_edits
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import calls, messages, runs, sessions, supersessions, tool_calls
+from holdfast.storage.sessions.message_views import message_json
 
 # About half a minute for a provider that is away, two minutes for one that asks to wait.
 PROVIDER_ATTEMPTS, RATE_LIMITED_ATTEMPTS = 6, 9

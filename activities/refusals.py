@@ -11,11 +11,11 @@ from sqlalchemy.exc import DatabaseError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.unbroken import unbroken
-from domain.errors import Refusal, Unavailable
-from domain.wire import STORE_DAMAGED
-from storage.blobs import BlobMissing
-from storage.trouble import is_damage
+from activities.shutdown import finish_despite_shutdown
+from holdfast.domain.errors import Refusal, Unavailable
+from holdfast.domain.wire import STORE_DAMAGED
+from holdfast.storage.database.blobs import BlobMissing
+from holdfast.storage.database.trouble import is_damage
 
 log = structlog.get_logger()
 P = ParamSpec("P")
@@ -33,7 +33,7 @@ def answering(step: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
         work = step(*args, **kwargs)
         try:
             local = activity.in_activity() and activity.info().is_local
-            return await (unbroken(work) if local else work)
+            return await (finish_despite_shutdown(work) if local else work)
         except (BlobMissing, DatabaseError) as error:
             if not isinstance(error, BlobMissing) and not is_damage(error):
                 raise

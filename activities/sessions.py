@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from activities.pending import pending_calls
 from activities.refusals import answering
-from domain.clock import now_ms
-from domain.errors import Conflict
-from domain.events import (
+from activities.tools.pending import pending_calls
+from holdfast.domain.clock import now_ms
+from holdfast.domain.errors import Conflict
+from holdfast.domain.events import (
     AttentionRequired,
     CommandRefused,
     SessionCrashRecovered,
     SessionEnded,
     SessionFailed,
 )
-from domain.lifecycle import Action, State
-from domain.project_file import ProjectFile
-from domain.steps import (
+from holdfast.domain.lifecycle import Action, State
+from holdfast.domain.project_file import ProjectFile
+from holdfast.domain.steps import (
     AdmitStep,
     AdmittedRun,
     CloseToolStep,
@@ -30,24 +30,24 @@ from domain.steps import (
     RecoverStep,
     RefusalStep,
 )
-from storage import (
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.log import events
+from holdfast.storage.moves import heads
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import (
     admission,
     calls,
-    events,
-    heads,
     inbox,
     invocations,
     messages,
-    projects,
     runs,
     sessions,
     supersessions,
     tool_calls,
 )
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables import SessionRow
-from storage.titles import auto_title
+from holdfast.storage.sessions.titles import auto_title
 
 CRASHED = "daemon_crash_during_run"
 CRASHED_WORDS = "Previous run was interrupted by a daemon restart."

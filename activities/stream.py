@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from domain.errors import Unavailable
-from storage import frames
-from storage.opening import OpenStore
+from holdfast.domain.errors import Unavailable
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.log import frames
 
 FLUSH_S = 0.04
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.refusals import answering
-from domain.errors import NotFound
-from domain.project_file import subagent_path
-from domain.subagent_steps import SubagentBegun, SubagentEnd, SubagentResult, SubagentStart
-from storage import blobs, invocations, messages, projects, sessions, tool_calls
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables import SubagentInvocation
+from holdfast.domain.errors import NotFound
+from holdfast.domain.project_file import subagent_path
+from holdfast.domain.subagent_steps import SubagentBegun, SubagentEnd, SubagentResult, SubagentStart
+from holdfast.storage.database import blobs
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import SubagentInvocation
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import invocations, messages, sessions, tool_calls
 
 ANSWER_BYTES_MAX = 32 * 1024
 NO_ANSWER = "(The subagent ended without an answer.)"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from storage import transcripts
-from storage.opening import OpenStore
-from terminal.client import TerminalClient
-from terminal.showing import closing
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.sessions import transcripts
+from holdfast.terminal.client import TerminalClient
+from holdfast.terminal.showing import closing
 
 
 class Terminals:

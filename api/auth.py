@@ -11,9 +11,9 @@ from limits.strategies import MovingWindowRateLimiter
 from starlette.requests import HTTPConnection
 
 from api.services import Services
-from domain.errors import Forbidden, RateLimited, Unauthenticated
-from storage import operators
-from storage.tables import Operator
+from holdfast.domain.errors import Forbidden, RateLimited, Unauthenticated
+from holdfast.storage.database.tables import Operator
+from holdfast.storage.projects import operators
 
 COOKIE = "holdfast_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

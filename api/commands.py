@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from domain.commands import Answer, Command
-from domain.errors import Refusal, Unavailable, refusal_from
-from domain.session_start import SessionStart
-from domain.wire import PASSING_STATUSES, TASK_TIMEOUT_S, UPDATE_LOST, WORKFLOW
-from settings.environment import Settings
-from storage.tables import SessionRow
+from holdfast.domain.commands import Answer, Command
+from holdfast.domain.errors import Refusal, Unavailable, refusal_from
+from holdfast.domain.session_start import SessionStart
+from holdfast.domain.wire import PASSING_STATUSES, TASK_TIMEOUT_S, UPDATE_LOST, WORKFLOW
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.tables import SessionRow
 
 if TYPE_CHECKING:
     from temporalio.client import Client

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from domain.errors import ValidationFailed
-from settings.config import Config
-from settings.fresh_config import FreshConfig
+from holdfast.domain.errors import ValidationFailed
+from holdfast.settings.config import Config
+from holdfast.settings.fresh_config import FreshConfig
 
 
 class Configuration:

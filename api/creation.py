@@ -11,10 +11,13 @@ from pydantic import Field
 from api.dependencies import find_own
 from api.models import RequestBody, Text
 from api.services import Services
-from domain.errors import Conflict, NotFound, ValidationFailed
-from storage import forks, issues, projects, session_views, sessions, titles
-from storage.engine import Db
-from storage.tables import Project, SessionRow
+from holdfast.domain.errors import Conflict, NotFound, ValidationFailed
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import Project, SessionRow
+from holdfast.storage.issues import issues
+from holdfast.storage.moves import forks
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import session_views, sessions, titles
 
 DEFAULT_SOURCE = "api"
 DEFAULT_MODE = "auto"

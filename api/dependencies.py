@@ -11,12 +11,12 @@ from starlette.requests import HTTPConnection
 from api import auth
 from api.commands import Asks
 from api.services import Services
-from domain.errors import NotFound
-from domain.ids import new_id
-from storage import resolver
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables import Operator, SessionRow
+from holdfast.domain.errors import NotFound
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import Operator, SessionRow
+from holdfast.storage.sessions import resolver
 
 NAME_CHARS_MAX = 256
 PAGE_MAX = 500

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 
 from api.openapi import described
-from domain.errors import Refusal, ValidationFailed
+from holdfast.domain.errors import Refusal, ValidationFailed
 
 log = logging.getLogger("holdfast.api")
 

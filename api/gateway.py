@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.auth import check_host
 from api.errors import error_answer, refusal_answer
 from api.services import Services
-from domain.errors import Refusal, Unavailable
-from domain.ids import new_id
+from holdfast.domain.errors import Refusal, Unavailable
+from holdfast.domain.ids import new_id
 
 log = logging.getLogger("holdfast.api")
 

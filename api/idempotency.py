@@ -19,9 +19,9 @@ from api.auth import identified
 from api.errors import error_answer, refusal_answer
 from api.gateway import BODY_BYTES_MAX
 from api.services import Services
-from domain.canonical import sha256
-from domain.errors import Refusal
-from storage import idempotency
+from holdfast.domain.canonical import sha256
+from holdfast.domain.errors import Refusal
+from holdfast.storage.projects import idempotency
 
 _KEY = re.compile(r"^[\x21-\x7e]{1,255}$")
 # An answer that says "try again" is not the answer of the act.

@@ -9,10 +9,10 @@ import uvicorn
 from api.app import create_app
 from api.services import Services, make_services
 from api.stream.protocol import SocketProtocol
-from settings.config import load_config
-from settings.environment import Settings
-from storage import operators
-from storage.opening import open_store
+from holdfast.settings.config import load_config
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.opening import open_store
+from holdfast.storage.projects import operators
 
 SOCKET_FRAME_BYTES_MAX = 1024 * 1024 + 64 * 1024
 PING_S = 15.0

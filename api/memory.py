@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from domain.errors import Refusal, Unavailable
-from domain.ids import new_id
-from domain.memory import SyncReport
-from memory.shelf import Shelf
-from settings.environment import Settings
-from storage.tables import Project
+from holdfast.domain.errors import Refusal, Unavailable
+from holdfast.domain.ids import new_id
+from holdfast.domain.memory import SyncReport
+from holdfast.memory.pool import MemoryPool
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.tables import Project
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -40,9 +40,9 @@ class Memories:
     """What the routes ask. Everything that reads an index runs in a thread."""
 
     def __init__(
-        self, settings: Settings, shelf: Shelf, client: Callable[[], Awaitable[Client]]
+        self, settings: Settings, pool: MemoryPool, client: Callable[[], Awaitable[Client]]
     ) -> None:
-        self.shelf = shelf
+        self.pool = pool
         # Threads of its own: an embedder that hangs must not keep other requests from theirs.
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
         self._settings = settings
@@ -73,29 +73,29 @@ class Memories:
     def close(self) -> None:
         """Give back the open files."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self.shelf.close()
+        self.pool.close()
 
     async def _off_the_loop(self, work: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, work, *arguments)
 
     def _check(self, project: Project) -> None:
-        with self.shelf.open(project):
+        with self.pool.open(project):
             return
 
     def _look(self, project: Project) -> tuple[bool, bool]:
-        with self.shelf.open(project) as memory:
+        with self.pool.open(project) as memory:
             return memory.is_dirty(patient=True), memory.settings.sync.on_search
 
     def _find(
         self, project: Project, query: str, limit: int | None, min_score: float | None
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        with self.shelf.open(project) as memory:
+        with self.pool.open(project) as memory:
             hits = memory.search(query, limit=limit, min_score=min_score)
             return [hit.model_dump() for hit in hits], memory.warnings()
 
     def _status(self, project: Project) -> dict[str, Any]:
-        with self.shelf.open(project) as memory:
+        with self.pool.open(project) as memory:
             return {**memory.status().model_dump(), "warnings": memory.warnings()}
 
     async def _brought_up_to_date(self, project: Project) -> bool:

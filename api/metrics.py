@@ -5,9 +5,9 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from sqlalchemy import func, select
 
-from storage.engine import Db
-from storage.rows import table
-from storage.tables import SessionRow
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import SessionRow
 
 _sessions = table(SessionRow)
 

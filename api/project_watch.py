@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 from api.configuration import Configuration
-from domain.errors import DslInvalid
-from storage import project_file, projects
-from storage.opening import OpenStore
-from storage.project_file import Stamp
-from storage.project_refresh import ProjectRefresh
-from storage.tables import Project
+from holdfast.domain.errors import DslInvalid
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import Project
+from holdfast.storage.projects import project_file, projects
+from holdfast.storage.projects.project_file import Stamp
+from holdfast.storage.projects.project_refresh import ProjectRefresh
 
 STAMPS_MAX = 10_000
 

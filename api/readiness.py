@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from api.services import Services
-from domain.errors import Refusal
-from storage.engine import ping
+from holdfast.domain.errors import Refusal
+from holdfast.storage.database.engine import ping
 
 
 async def trouble(services: Services) -> dict[str, str]:

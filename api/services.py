@@ -11,10 +11,10 @@ from api.metrics import Metrics
 from api.project_watch import ProjectWatch
 from api.stream.hub import Hub
 from api.terminals import Terminals
-from memory.shelf import ANSWER_WITHIN_S, Shelf
-from settings.environment import Settings
-from storage.feed import Feed
-from storage.opening import OpenStore
+from holdfast.memory.pool import ANSWER_WITHIN_S, MemoryPool
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.log.feed import Feed
 
 
 @dataclass
@@ -38,7 +38,7 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
     configuration = Configuration(settings.home)
     feed = Feed(store)
     commands = Commands(settings)
-    shelf = Shelf(store, settings.home, lambda: configuration.current, within_s=ANSWER_WITHIN_S)
+    pool = MemoryPool(store, settings.home, lambda: configuration.current, within_s=ANSWER_WITHIN_S)
     return Services(
         settings=settings,
         configuration=configuration,
@@ -48,5 +48,5 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
         terminals=Terminals(settings),
         projects=ProjectWatch(store, configuration),
         hub=Hub(store, feed),
-        memories=Memories(settings, shelf, commands.client),
+        memories=Memories(settings, pool, commands.client),
     )

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from domain.errors import BadRequest, Conflict, NotFound, Refusal, Unavailable
-from settings.environment import Settings
-from terminal.client import TerminalClient
-from terminal.errors import HostLost, HostUnavailable, LimitReached, TerminalError, UnknownProcess
+from holdfast.domain.errors import BadRequest, Conflict, NotFound, Refusal, Unavailable
+from holdfast.settings.environment import Settings
+from holdfast.terminal.client import TerminalClient
+from holdfast.terminal.errors import (
+    HostLost,
+    HostUnavailable,
+    LimitReached,
+    TerminalError,
+    UnknownProcess,
+)
 
 
 class Terminals:

@@ -6,12 +6,12 @@ import asyncio
 
 from api.services import Services
 from api.terminals import refusal_of
-from domain.errors import NotFound
-from storage import ptys, transcripts
-from storage.blobs import BlobMissing
-from storage.tables_history import Pty
-from terminal.errors import TerminalError
-from terminal.showing import asciicast, closing, raw, read_timed
+from holdfast.domain.errors import NotFound
+from holdfast.storage.database.blobs import BlobMissing
+from holdfast.storage.database.tables_history import Pty
+from holdfast.storage.sessions import ptys, transcripts
+from holdfast.terminal.errors import TerminalError
+from holdfast.terminal.showing import asciicast, closing, raw, read_timed
 
 FORMS = {
     "raw": "application/octet-stream",

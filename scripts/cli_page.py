@@ -9,7 +9,7 @@ from typing import Any
 
 import typer.main
 
-from cli.main import app
+from holdfast.cli.main import app
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEAD = """\

@@ -8,12 +8,12 @@ import structlog
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from domain.commands import NewMessage
-from settings.environment import Settings
-from storage.chats import conversations, rows
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables_library import ChatMessage
+from holdfast.domain.commands import NewMessage
+from holdfast.settings.environment import Settings
+from holdfast.storage.chats import conversations, rows
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables_library import ChatMessage
 from worker.sending import send
 
 log = structlog.get_logger()

@@ -15,8 +15,8 @@ from temporalio.client import Client
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError
 
-from domain.wire import SEARCH_ATTRIBUTES
-from settings.environment import Settings
+from holdfast.domain.wire import SEARCH_ATTRIBUTES
+from holdfast.settings.environment import Settings
 from workflows.payloads import data_converter
 
 log = structlog.get_logger()

@@ -9,9 +9,9 @@ from functools import partial
 import structlog
 
 from activities.terminals import Terminals
-from storage import ptys
-from storage.opening import OpenStore
-from terminal.errors import TerminalError
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.sessions import ptys
+from holdfast.terminal.errors import TerminalError
 
 log = structlog.get_logger()
 RETRY_S = 0.5

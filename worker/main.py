@@ -11,12 +11,12 @@ import structlog
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from agent.providers import close_clients, warm_up
-from settings.config import Config
-from settings.environment import Settings
-from settings.fresh_config import FreshConfig
-from storage.opening import OpenStore, open_store
-from worker import beside
+from holdfast.agent.providers import close_clients, warm_up
+from holdfast.settings.config import Config
+from holdfast.settings.environment import Settings
+from holdfast.settings.fresh_config import FreshConfig
+from holdfast.storage.database.opening import OpenStore, open_store
+from worker import background
 from worker.connection import connect, ensure_search_attributes
 from worker.parts import WORKFLOWS, Parts, build
 
@@ -54,7 +54,7 @@ async def serve(
 ) -> None:
     """Run the worker and what goes on beside it."""
     worker = make_worker(client, settings.task_queue, parts)
-    others = beside.start(client, settings, store, parts)
+    others = background.start(client, settings, store, parts)
     try:
         async with worker:
             log.info("worker.ready", task_queue=settings.task_queue)
@@ -65,8 +65,8 @@ async def serve(
         await asyncio.gather(*others, return_exceptions=True)
         await parts.terminals.close()
         await close_clients()
-        for shelf in parts.shelves:
-            shelf.close()
+        for pool in parts.pools:
+            pool.close()
         store.close()
 
 

@@ -17,16 +17,17 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from domain.clock import now_ms
-from domain.errors import Refusal
-from domain.ids import least_id
-from domain.memory import MemorySettings
-from memory.documents import ROOT_FILES, ROOT_FOLDER, files_of
-from memory.shelf import Shelf
-from settings.environment import Settings
-from storage import memory_sessions, projects
-from storage.opening import OpenStore
-from storage.tables import Project
+from holdfast.domain.clock import now_ms
+from holdfast.domain.errors import Refusal
+from holdfast.domain.ids import least_id
+from holdfast.domain.memory import MemorySettings
+from holdfast.memory.documents import ROOT_FILES, ROOT_FOLDER, files_of
+from holdfast.memory.pool import MemoryPool
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import Project
+from holdfast.storage.projects import projects
+from holdfast.storage.transfer import memory_sessions
 from workflows import memory_client
 
 log = structlog.get_logger()
@@ -43,14 +44,19 @@ Ask = Callable[[str], Awaitable[None]]
 
 
 async def watch_forever(
-    client: Client, settings: Settings, store: OpenStore, shelf: Shelf, *, every_s: float = EVERY_S
+    client: Client,
+    settings: Settings,
+    store: OpenStore,
+    pool: MemoryPool,
+    *,
+    every_s: float = EVERY_S,
 ) -> None:
     """Look for as long as the worker lives; whoever is behind gets a sync."""
 
     async def ask(project_id: str) -> None:
         await memory_client.ask(client, settings.task_queue, project_id)
 
-    watch = MemoryWatch(store, shelf, ask)
+    watch = MemoryWatch(store, pool, ask)
     while True:
         began = time.monotonic()
         await watch.look()
@@ -83,13 +89,13 @@ class MemoryWatch:
     def __init__(
         self,
         store: OpenStore,
-        shelf: Shelf,
+        pool: MemoryPool,
         ask: Ask,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._shelf = shelf
+        self._shelf = pool
         self._ask = ask
         self._clock = clock
         self._seen: dict[str, _Seen] = {}

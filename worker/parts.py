@@ -10,24 +10,24 @@ from typing import Any
 from temporalio import activity
 
 from activities.checkpoints import CheckpointActivities
-from activities.compaction import CompactionActivities
-from activities.issue_tools import run_issue, run_todo
+from activities.compaction.steps import CompactionActivities
 from activities.memory import MemoryActivities
-from activities.memory_tool import MemoryTool
 from activities.model_calls import ModelActivities
-from activities.search_tool import SearchTool
 from activities.sessions import SessionActivities
-from activities.shell import Shell
 from activities.subagents import SubagentActivities
 from activities.terminals import Terminals
-from activities.tool_calls import ToolActivities, ToolRequest
-from activities.trees import Trees
-from agent.tools.outcome import ToolOutcome
-from domain.ids import new_id
-from memory.shelf import ANSWER_WITHIN_S, Shelf
-from settings.config import Config
-from settings.environment import Settings
-from storage.opening import OpenStore
+from activities.tools.issues import run_issue, run_todo
+from activities.tools.memory import MemoryTool
+from activities.tools.search import SearchTool
+from activities.tools.shell import Shell
+from activities.tools.tool_calls import ToolActivities, ToolRequest
+from activities.trees.snapshots import Trees
+from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.domain.ids import new_id
+from holdfast.memory.pool import ANSWER_WITHIN_S, MemoryPool
+from holdfast.settings.config import Config
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.opening import OpenStore
 from workflows import memory_client
 from workflows.memory import MemorySyncWorkflow
 from workflows.session import SessionWorkflow
@@ -46,7 +46,7 @@ class Parts:
     terminals: Terminals
     config: Callable[[], Config]
     trees: Trees
-    shelves: tuple[Shelf, Shelf]  # for syncs, and for answers
+    pools: tuple[MemoryPool, MemoryPool]  # for syncs, and for answers
     activities: list[Callable[..., Any]]
 
 
@@ -54,8 +54,8 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     """Bind every step to its effect."""
     terminals = Terminals(store, Path(settings.terminal_socket), settings.terminal_state_dir)
     search = SearchTool(store)
-    shelf = Shelf(store, settings.home, config)
-    asked_shelf = Shelf(store, settings.home, config, within_s=ANSWER_WITHIN_S)
+    pool = MemoryPool(store, settings.home, config)
+    asked_shelf = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
 
     async def todo(request: ToolRequest) -> ToolOutcome:
         return await run_todo(store, request.session.id, request.call.input)
@@ -89,10 +89,10 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         pausing,
         CompactionActivities(store, config),
         SubagentActivities(store),
-        MemoryActivities(store, shelf),
+        MemoryActivities(store, pool),
     ]
     steps = [step for family in families for step in _steps(family)]
-    return Parts(store, terminals, config, pausing.trees, (shelf, asked_shelf), steps)
+    return Parts(store, terminals, config, pausing.trees, (pool, asked_shelf), steps)
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:

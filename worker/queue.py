@@ -8,12 +8,12 @@ import structlog
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from domain.commands import Resume
-from domain.ids import new_id
-from settings.environment import Settings
-from storage import queue
-from storage.opening import OpenStore
-from storage.queue import Waiting
+from holdfast.domain.commands import Resume
+from holdfast.domain.ids import new_id
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.sessions import queue
+from holdfast.storage.sessions.queue import Waiting
 from worker.sending import send
 
 log = structlog.get_logger()

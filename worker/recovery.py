@@ -10,14 +10,14 @@ from sqlalchemy import select
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 
-from domain.lifecycle import State
-from domain.session_start import SessionStart
-from domain.wire import TASK_TIMEOUT_S, WORKFLOW
-from settings.environment import Settings
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.rows import table
-from storage.tables import SessionRow
+from holdfast.domain.lifecycle import State
+from holdfast.domain.session_start import SessionStart
+from holdfast.domain.wire import TASK_TIMEOUT_S, WORKFLOW
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import SessionRow
 
 log = structlog.get_logger()
 _sessions = table(SessionRow)

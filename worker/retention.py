@@ -8,10 +8,10 @@ from functools import partial
 
 import structlog
 
-from settings.config import Config
-from storage import retention
-from storage.opening import OpenStore
-from storage.retention import Rules
+from holdfast.settings.config import Config
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.upkeep import retention
+from holdfast.storage.upkeep.retention import Rules
 
 log = structlog.get_logger()
 EVERY_S = 60.0

@@ -8,9 +8,9 @@ from typing import Any
 from temporalio.client import Client, WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
-from domain.commands import Answer, Command
-from domain.session_start import SessionStart
-from domain.wire import TASK_TIMEOUT_S, WORKFLOW
+from holdfast.domain.commands import Answer, Command
+from holdfast.domain.session_start import SessionStart
+from holdfast.domain.wire import TASK_TIMEOUT_S, WORKFLOW
 
 
 async def send(

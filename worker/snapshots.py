@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from activities.trees import Trees
-from domain.clock import now_ms
-from storage import checkpoints
-from storage.opening import OpenStore
+from activities.trees.snapshots import Trees
+from holdfast.domain.clock import now_ms
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.moves import checkpoints
 
 EVERY_S = 6 * 60 * 60
 RUNS_KEPT_MS = 7 * 24 * 60 * 60 * 1000

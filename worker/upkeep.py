@@ -9,14 +9,16 @@ from functools import partial
 import structlog
 
 from activities.terminals import Terminals
-from domain.events import Event, PtyIdle
-from domain.transcript import LOST
-from settings.config import Config, Retention
-from storage import events, frames, idempotency, inbox, ptys, transcripts
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables_history import Pty
-from terminal.errors import TerminalError, UnknownProcess
+from holdfast.domain.events import Event, PtyIdle
+from holdfast.domain.transcript import LOST
+from holdfast.settings.config import Config, Retention
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables_history import Pty
+from holdfast.storage.log import events, frames
+from holdfast.storage.projects import idempotency
+from holdfast.storage.sessions import inbox, ptys, transcripts
+from holdfast.terminal.errors import TerminalError, UnknownProcess
 from worker import endings
 
 log = structlog.get_logger()

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import structlog
 
-from agent.routes import resolve
-from settings.config import Config
-from storage import project_file, projects
-from storage.opening import OpenStore
-from storage.project_file import Stamp
-from storage.project_refresh import ProjectRefresh
-from storage.tables import Project
+from holdfast.agent.routes import resolve
+from holdfast.settings.config import Config
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import Project
+from holdfast.storage.projects import project_file, projects
+from holdfast.storage.projects.project_file import Stamp
+from holdfast.storage.projects.project_refresh import ProjectRefresh
 
 log = structlog.get_logger()
 EVERY_S = 1.0

@@ -9,10 +9,10 @@ from enum import StrEnum
 
 from temporalio.exceptions import ApplicationError
 
-from domain.compaction_steps import Compacted, CompactStep
-from domain.session_start import RunProgress
-from domain.steps import ModelResult, ModelStep, PendingCall, ToolResult, ToolStep
-from domain.subagent_steps import SUBAGENT_LIMIT
+from holdfast.domain.compaction_steps import Compacted, CompactStep
+from holdfast.domain.session_start import RunProgress
+from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolResult, ToolStep
+from holdfast.domain.subagent_steps import SUBAGENT_LIMIT
 from workflows import steps
 from workflows.gate import Gate, should_roll
 from workflows.ids import fresh_id

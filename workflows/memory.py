@@ -6,8 +6,8 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 from temporalio.exceptions import TimeoutError as StepTimedOut
 
-from domain.memory import SyncReport
-from domain.memory_steps import (
+from holdfast.domain.memory import SyncReport
+from holdfast.domain.memory_steps import (
     ASK,
     SYNC,
     MemoryAnswer,
@@ -15,7 +15,7 @@ from domain.memory_steps import (
     MemoryStart,
     MemorySyncStep,
 )
-from domain.wire import MEMORY_WORKFLOW
+from holdfast.domain.wire import MEMORY_WORKFLOW
 from workflows import steps
 
 # However often it is asked, a history stays small: then the next run goes on.

@@ -19,10 +19,17 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from domain.errors import Unavailable, refusal_from
-from domain.memory import SyncReport
-from domain.memory_steps import ASK, SYNC, MemoryAnswer, MemoryRequest, MemoryStart, workflow_id
-from domain.wire import MEMORY_WORKFLOW, PASSING_STATUSES, TASK_TIMEOUT_S, UPDATE_LOST
+from holdfast.domain.errors import Unavailable, refusal_from
+from holdfast.domain.memory import SyncReport
+from holdfast.domain.memory_steps import (
+    ASK,
+    SYNC,
+    MemoryAnswer,
+    MemoryRequest,
+    MemoryStart,
+    workflow_id,
+)
+from holdfast.domain.wire import MEMORY_WORKFLOW, PASSING_STATUSES, TASK_TIMEOUT_S, UPDATE_LOST
 
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 0.5
 STATUS_S = 5.0

@@ -8,8 +8,14 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from domain.checkpoint_steps import PauseStep, Resumed, ResumeStep, RollBackStep, RolledBack
-from domain.commands import (
+from holdfast.domain.checkpoint_steps import (
+    PauseStep,
+    Resumed,
+    ResumeStep,
+    RollBackStep,
+    RolledBack,
+)
+from holdfast.domain.commands import (
     Answer,
     Cancel,
     Command,
@@ -19,11 +25,11 @@ from domain.commands import (
     Resume,
     RollBack,
 )
-from domain.compaction_steps import Compacted, CompactStep, Reviewed, ReviewStep
-from domain.errors import Conflict
-from domain.lifecycle import OVER, Action, State
-from domain.session_start import RunProgress, SessionStart
-from domain.steps import (
+from holdfast.domain.compaction_steps import Compacted, CompactStep, Reviewed, ReviewStep
+from holdfast.domain.errors import Conflict
+from holdfast.domain.lifecycle import OVER, Action, State
+from holdfast.domain.session_start import RunProgress, SessionStart
+from holdfast.domain.steps import (
     AdmitStep,
     AdmittedRun,
     EndStep,
@@ -31,8 +37,8 @@ from domain.steps import (
     QueueStep,
     RefusalStep,
 )
-from domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
-from domain.wire import WORKFLOW
+from holdfast.domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
+from holdfast.domain.wire import WORKFLOW
 from workflows import steps, waiting
 from workflows.gate import should_roll
 from workflows.ids import fresh_id

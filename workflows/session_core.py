@@ -11,13 +11,13 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from domain.checkpoint_steps import Paused, PauseStep
-from domain.commands import Answer
-from domain.compaction_steps import Compacted, CompactStep
-from domain.errors import Refusal
-from domain.lifecycle import Action, State, next_state
-from domain.session_start import Carried, RunProgress
-from domain.steps import (
+from holdfast.domain.checkpoint_steps import Paused, PauseStep
+from holdfast.domain.commands import Answer
+from holdfast.domain.compaction_steps import Compacted, CompactStep
+from holdfast.domain.errors import Refusal
+from holdfast.domain.lifecycle import Action, State, next_state
+from holdfast.domain.session_start import Carried, RunProgress
+from holdfast.domain.steps import (
     CloseToolStep,
     EndStep,
     Finished,
@@ -28,11 +28,11 @@ from domain.steps import (
     ProcessesStep,
     RecoverStep,
 )
-from domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
-from domain.wire import STORE_DAMAGED
+from holdfast.domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
+from holdfast.domain.wire import STORE_DAMAGED
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
-from workflows.beside import kill_processes, save_tree
+from workflows.background import kill_processes, save_tree
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.subagent_call import Children

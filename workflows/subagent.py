@@ -11,9 +11,9 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from domain.session_start import RunProgress
-from domain.steps import CloseToolStep, PendingCall
-from domain.subagent_steps import (
+from holdfast.domain.session_start import RunProgress
+from holdfast.domain.steps import CloseToolStep, PendingCall
+from holdfast.domain.subagent_steps import (
     PAUSE_SIGNAL,
     SUBAGENT_LIMIT,
     SubagentBegun,
@@ -22,8 +22,8 @@ from domain.subagent_steps import (
     SubagentResult,
     SubagentStart,
 )
-from domain.subagent_steps import Gate as GateState
-from domain.wire import SUBAGENT_WORKFLOW
+from holdfast.domain.subagent_steps import Gate as GateState
+from holdfast.domain.wire import SUBAGENT_WORKFLOW
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.gate import Gate

@@ -8,15 +8,15 @@ from dataclasses import replace
 from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, FailureError, is_cancelled_exception
 
-from domain.steps import PendingCall
-from domain.subagent_steps import (
+from holdfast.domain.steps import PendingCall
+from holdfast.domain.subagent_steps import (
     GATE_SIGNAL,
     Gate,
     SubagentEnd,
     SubagentResult,
     SubagentStart,
 )
-from domain.wire import SUBAGENT_WORKFLOW
+from holdfast.domain.wire import SUBAGENT_WORKFLOW
 from workflows import steps
 from workflows.ids import fresh_id
 

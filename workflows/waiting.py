@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import is_cancelled_exception
 
-from domain.lifecycle import OVER, State
+from holdfast.domain.lifecycle import OVER, State
 from workflows.gate import should_roll
 from workflows.session_core import SessionCore
 

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import CurrentOperator, StoreDep
 from api.models import Shown, shows
-from storage import consistency, operators
+from holdfast.storage.projects import operators
+from holdfast.storage.upkeep import consistency
 
 router = APIRouter(tags=["admin"])
 

@@ -13,12 +13,12 @@ from starlette.concurrency import iterate_in_threadpool
 from api.dependencies import CurrentOperator, OwnSession, PageCursor, PageLimit, StoreDep, find_own
 from api.errors import documented
 from api.models import Shown, shows
-from domain.errors import NotFound, ValidationFailed
-from storage import causes, events
-from storage.audit import audit
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.session_views import make_cursor, read_cursor
+from holdfast.domain.errors import NotFound, ValidationFailed
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.log import causes, events
+from holdfast.storage.log.audit import audit
+from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
 router = APIRouter(tags=["audit"])
 STREAM_PAGE = 500

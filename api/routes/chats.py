@@ -18,15 +18,15 @@ from api.dependencies import (
 )
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
-from domain.commands import NewMessage
-from domain.errors import Conflict, NotFound, Refusal, ValidationFailed
-from storage import run_views, runs, session_views, sessions
-from storage.chats import conversations, rows
-from storage.chats.chat_session import Mode
-from storage.chats.conversations import Place, Wanted
-from storage.engine import Db
-from storage.tables import SessionRow
-from storage.tables_library import Chat
+from holdfast.domain.commands import NewMessage
+from holdfast.domain.errors import Conflict, NotFound, Refusal, ValidationFailed
+from holdfast.storage.chats import conversations, rows
+from holdfast.storage.chats.chat_session import Mode
+from holdfast.storage.chats.conversations import Place, Wanted
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables_library import Chat
+from holdfast.storage.sessions import run_views, runs, session_views, sessions
 
 router = APIRouter(tags=["chats"])
 CONTENT_CHARS_MAX = 1024 * 1024

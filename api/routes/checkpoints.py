@@ -21,14 +21,14 @@ from api.errors import documented
 from api.models import RequestBody, SessionShown, Shown, Text, shows
 from api.routes.messages import as_answered
 from api.routes.sessions import ONE, shown
-from domain.clock import now_ms
-from domain.commands import Answer, Pause, Resume, RollBack
-from domain.errors import Conflict, Gone
-from storage import checkpoints, prompt_edits
-from storage.checkpoint_snapshots import checkpoint_json
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.session_views import make_cursor, read_cursor
+from holdfast.domain.clock import now_ms
+from holdfast.domain.commands import Answer, Pause, Resume, RollBack
+from holdfast.domain.errors import Conflict, Gone
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.moves import checkpoints, prompt_edits
+from holdfast.storage.moves.checkpoint_snapshots import checkpoint_json
+from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
 router = APIRouter(tags=["checkpoints"])
 REASON_CHARS_MAX = 1000

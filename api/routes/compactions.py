@@ -19,11 +19,11 @@ from api.dependencies import (
 )
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
-from domain.commands import Compact
-from storage import compactions
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.session_views import make_cursor, read_cursor
+from holdfast.domain.commands import Compact
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.moves import compactions
+from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
 router = APIRouter(tags=["compactions"])
 CompactionId = Annotated[str, Path(min_length=1, max_length=64)]

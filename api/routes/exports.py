@@ -15,14 +15,14 @@ from starlette.concurrency import iterate_in_threadpool
 from api.dependencies import CurrentOperator, OwnSession, StoreDep
 from api.errors import documented
 from api.models import Shown, shows
-from domain.errors import BadRequest, Forbidden, ValidationFailed
-from storage import operators
-from storage.engine import Db
-from storage.export_document import document, documents
-from storage.export_pages import markdown, page
-from storage.import_document import import_document
-from storage.import_hermes import import_hermes
-from storage.opening import OpenStore
+from holdfast.domain.errors import BadRequest, Forbidden, ValidationFailed
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.projects import operators
+from holdfast.storage.transfer.export_document import document, documents
+from holdfast.storage.transfer.export_pages import markdown, page
+from holdfast.storage.transfer.import_document import import_document
+from holdfast.storage.transfer.import_hermes import import_hermes
 
 router = APIRouter(tags=["export"])
 LINES_MAX = 10_000

@@ -17,9 +17,9 @@ from api.dependencies import (
 )
 from api.errors import documented
 from api.models import Shown, shows
-from domain.errors import ValidationFailed
-from storage import comparisons, heads
-from storage.engine import Db
+from holdfast.domain.errors import ValidationFailed
+from holdfast.storage.database.engine import Db
+from holdfast.storage.moves import comparisons, heads
 
 router = APIRouter(tags=["heads"])
 ENTRIES_MAX = 10_000

@@ -14,9 +14,9 @@ from api.dependencies import ServicesDep
 from api.errors import documented
 from api.metrics import count_by_state
 from api.readiness import trouble
-from domain.errors import Unauthenticated
-from storage import operators
-from storage.opening import REVISION
+from holdfast.domain.errors import Unauthenticated
+from holdfast.storage.database.opening import REVISION
+from holdfast.storage.projects import operators
 
 router = APIRouter()
 READY_TIMEOUT_S = 5.0

@@ -12,13 +12,14 @@ from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
 from api.routes.projects import ProjectId
 from api.routes.sessions import ONE, shown
-from domain.errors import ValidationFailed
-from storage import issues, projects, todos
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables import Operator
-from storage.tables_library import Todo
-from storage.todo_markdown import MARKDOWN_CHARS_MAX, Task, parse, render
+from holdfast.domain.errors import ValidationFailed
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import Operator
+from holdfast.storage.database.tables_library import Todo
+from holdfast.storage.issues import issues, todos
+from holdfast.storage.issues.todo_markdown import MARKDOWN_CHARS_MAX, Task, parse, render
+from holdfast.storage.projects import projects
 
 router = APIRouter(tags=["issues"])
 IssueId = Annotated[str, Path(min_length=1, max_length=64)]

@@ -18,11 +18,12 @@ from api.dependencies import (
 )
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
-from domain.errors import BadRequest
-from memory.shelf import directory_of
-from storage import aliases, footprint, lineage, removal, resolver, retention, session_views, titles
-from storage.engine import Db
-from storage.retention import Rules
+from holdfast.domain.errors import BadRequest
+from holdfast.memory.pool import directory_of
+from holdfast.storage.database.engine import Db
+from holdfast.storage.sessions import aliases, lineage, resolver, session_views, titles
+from holdfast.storage.upkeep import footprint, removal, retention
+from holdfast.storage.upkeep.retention import Rules
 
 router = APIRouter(tags=["library"])
 AliasName = Annotated[str, Path(min_length=1, max_length=aliases.NAME_CHARS_MAX)]

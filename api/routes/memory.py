@@ -17,10 +17,16 @@ from api.errors import documented
 from api.memory import Memories
 from api.models import RequestBody, Shown, Text, shows
 from api.services import Services
-from domain.errors import ValidationFailed
-from domain.memory import MAX_LIMIT, MAX_QUERY_CHARACTERS, MemoryHit, MemoryStatus, SyncReport
-from storage import projects
-from storage.tables import Operator, Project
+from holdfast.domain.errors import ValidationFailed
+from holdfast.domain.memory import (
+    MAX_LIMIT,
+    MAX_QUERY_CHARACTERS,
+    MemoryHit,
+    MemoryStatus,
+    SyncReport,
+)
+from holdfast.storage.database.tables import Operator, Project
+from holdfast.storage.projects import projects
 
 router = APIRouter(tags=["memory"])
 Agent = Annotated[

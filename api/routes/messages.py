@@ -22,15 +22,15 @@ from api.dependencies import (
 from api.errors import documented
 from api.models import AcceptedShown, MessagesShown, RequestBody, Text, shows
 from api.routes.sessions import ONE, shown
-from domain.commands import Answer, Command, NewMessage, Resume
-from domain.errors import Conflict, Gone, Refusal, ValidationFailed
-from domain.ids import new_id
-from domain.lifecycle import State, allowed_actions
-from storage import inbox, messages, run_views, runs, session_views, sessions
-from storage.engine import Db
-from storage.message_views import message_json, turn_json
-from storage.opening import OpenStore
-from storage.tables import SessionRow
+from holdfast.domain.commands import Answer, Command, NewMessage, Resume
+from holdfast.domain.errors import Conflict, Gone, Refusal, ValidationFailed
+from holdfast.domain.ids import new_id
+from holdfast.domain.lifecycle import State, allowed_actions
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.sessions import inbox, messages, run_views, runs, session_views, sessions
+from holdfast.storage.sessions.message_views import message_json, turn_json
 
 router = APIRouter(tags=["messages"])
 CONTENT_CHARS_MAX = 1024 * 1024

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from domain.errors import NotFound
+from holdfast.domain.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
 FIRST = "index.html"
@@ -32,7 +32,7 @@ class Asset:
 
 def _read() -> dict[str, Asset]:
     found: dict[str, Asset] = {}
-    for file in files("web").iterdir():
+    for file in (files("holdfast") / "page").iterdir():
         kind = KINDS.get(f".{file.name.rpartition('.')[2]}")
         if kind is not None:
             body = file.read_bytes()

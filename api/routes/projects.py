@@ -10,8 +10,8 @@ from pydantic import Field
 from api.dependencies import CurrentOperator, PageCursor, PageLimit, ServicesDep, StoreDep
 from api.errors import documented
 from api.models import ProjectShown, ProjectsShown, RequestBody, Text, shows
-from storage import project_file, projects
-from storage.engine import Db
+from holdfast.storage.database.engine import Db
+from holdfast.storage.projects import project_file, projects
 
 router = APIRouter(tags=["projects"])
 ProjectId = Annotated[str, Path(min_length=1, max_length=64)]

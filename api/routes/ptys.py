@@ -14,17 +14,18 @@ from api.models import PtyShown, PtysShown, RequestBody, Text, shows
 from api.services import Services
 from api.terminals import refusal_of
 from api.transcripts import FORMS, file_closed, transcript
-from domain.errors import Conflict, NotFound, Refusal
-from domain.lifecycle import OVER
-from domain.project_file import AgentSpec, subagent_path
-from storage import projects, ptys
-from storage.engine import Db
-from storage.rows import change
-from storage.tables import SessionRow
-from storage.tables_history import Pty
-from terminal.client import SpawnRequest
-from terminal.errors import TerminalError, UnknownProcess
-from terminal.records import COLUMNS_MAX, ROWS_MAX
+from holdfast.domain.errors import Conflict, NotFound, Refusal
+from holdfast.domain.lifecycle import OVER
+from holdfast.domain.project_file import AgentSpec, subagent_path
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import change
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables_history import Pty
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import ptys
+from holdfast.terminal.client import SpawnRequest
+from holdfast.terminal.errors import TerminalError, UnknownProcess
+from holdfast.terminal.records import COLUMNS_MAX, ROWS_MAX
 
 router = APIRouter(tags=["terminals"])
 PtyId = Annotated[str, Path(min_length=1, max_length=64)]

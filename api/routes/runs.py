@@ -17,12 +17,12 @@ from api.dependencies import (
 )
 from api.errors import documented
 from api.models import RunShown, RunsShown, shows
-from domain.commands import Cancel
-from domain.errors import Conflict, Gone, NotFound
-from storage import run_views, runs
-from storage.engine import Db
-from storage.session_views import make_cursor, read_cursor
-from storage.tables import Run
+from holdfast.domain.commands import Cancel
+from holdfast.domain.errors import Conflict, Gone, NotFound
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import Run
+from holdfast.storage.sessions import run_views, runs
+from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
 router = APIRouter(tags=["runs"])
 RunId = Annotated[str, Path(min_length=1, max_length=64)]

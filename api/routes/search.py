@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import CurrentOperator, PageCursor, PageLimit, StoreDep, find_own
 from api.models import Shown, shows
-from domain.errors import NotFound, ValidationFailed
-from storage import projects
-from storage.engine import Db
-from storage.search.finder import Answer, Search, find
-from storage.search.indexer import progress, reset
-from storage.search.scope import Filters
+from holdfast.domain.errors import NotFound, ValidationFailed
+from holdfast.storage.database.engine import Db
+from holdfast.storage.projects import projects
+from holdfast.storage.search.finder import Answer, Search, find
+from holdfast.storage.search.indexer import progress, reset
+from holdfast.storage.search.scope import Filters
 
 router = APIRouter(tags=["search"])
 QUERY_CHARS_MAX = 100_000

@@ -22,15 +22,16 @@ from api.errors import documented
 from api.models import RequestBody, SessionShown, SessionsShown, Text, shows
 from api.routes.projects import ProjectId
 from api.services import Services
-from domain.commands import Command
-from domain.errors import BadRequest, Conflict, Gone, NotFound
-from domain.ids import new_id
-from domain.lifecycle import OVER, State
-from storage import projects, session_changes, session_views, sessions
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.session_views import Filter
-from storage.tables import SessionRow
+from holdfast.domain.commands import Command
+from holdfast.domain.errors import BadRequest, Conflict, Gone, NotFound
+from holdfast.domain.ids import new_id
+from holdfast.domain.lifecycle import OVER, State
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import session_changes, session_views, sessions
+from holdfast.storage.sessions.session_views import Filter
 
 router = APIRouter(tags=["sessions"])
 ONE = shows(200, SessionShown) | documented(404)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import CurrentOperator, StoreDep
 from api.models import Shown, shows
-from storage.usage import usage
+from holdfast.storage.sessions.usage import usage
 
 router = APIRouter(tags=["usage"])
 AtMs = Annotated[int | None, Query(ge=0, le=2**53)]

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.stream.frames import Hello
-from domain.events import SessionAttached
-from domain.lifecycle import State
-from storage import events, ptys, runs, session_views, sessions
-from storage.engine import Db
-from storage.tables import SessionRow
+from holdfast.domain.events import SessionAttached
+from holdfast.domain.lifecycle import State
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.log import events
+from holdfast.storage.sessions import ptys, runs, session_views, sessions
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from api.stream.outgoing import Sent, frame_text
 from api.stream.protocol import TIMEOUT_REASON
 from api.stream.ptys import PtyBridge
 from api.stream.tail import Channel, Gap, Tail
-from domain.errors import Refusal
-from domain.lifecycle import OVER, State
-from storage import sessions
-from storage.tables import Operator
+from holdfast.domain.errors import Refusal
+from holdfast.domain.lifecycle import OVER, State
+from holdfast.storage.database.tables import Operator
+from holdfast.storage.sessions import sessions
 
 HELLO_S = 10.0
 SEND_S = 15.0

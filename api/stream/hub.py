@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from api.stream.tail import Tail
-from domain.events import SessionDetached
-from domain.ids import new_id
-from storage import events, leases, sessions
-from storage.engine import Db
-from storage.feed import Feed
-from storage.opening import OpenStore
+from holdfast.domain.events import SessionDetached
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.log import events
+from holdfast.storage.log.feed import Feed
+from holdfast.storage.sessions import leases, sessions
 
 LEASE_LIFE_MS = 20_000
 RENEW_S = 5.0

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 from websockets.frames import Frame, Opcode
 
-from domain.events import PtyAllocated
-from domain.lifecycle import OVER
-from storage.news import EventText, FrameText
-from storage.tables_history import EventRow
+from holdfast.domain.events import PtyAllocated
+from holdfast.domain.lifecycle import OVER
+from holdfast.storage.database.tables_history import EventRow
+from holdfast.storage.log.news import EventText, FrameText
 
 
 class Sent(NamedTuple):

@@ -17,14 +17,15 @@ from api.stream.frames import (
     read_size,
 )
 from api.stream.outgoing import frame_text
-from domain.errors import Refusal
-from domain.events import Event, PtyOutputThrottled, PtyReattached
-from domain.transcript import LOST
-from storage import events, ptys
-from storage.rows import change
-from storage.tables_history import Pty
-from terminal.client import Attachment, Closed, Output, Snapshot, TerminalClient, Throttled
-from terminal.errors import HostLost, TerminalError, UnknownProcess
+from holdfast.domain.errors import Refusal
+from holdfast.domain.events import Event, PtyOutputThrottled, PtyReattached
+from holdfast.domain.transcript import LOST
+from holdfast.storage.database.rows import change
+from holdfast.storage.database.tables_history import Pty
+from holdfast.storage.log import events
+from holdfast.storage.sessions import ptys
+from holdfast.terminal.client import Attachment, Closed, Output, Snapshot, TerminalClient, Throttled
+from holdfast.terminal.errors import HostLost, TerminalError, UnknownProcess
 
 if TYPE_CHECKING:
     from api.stream.connection import Connection

@@ -9,11 +9,12 @@ from api.dependencies import find_own, services_of
 from api.errors import refusal_answer
 from api.services import Services
 from api.stream.connection import Connection
-from domain.errors import Conflict, Refusal
-from domain.events import SessionDetached
-from storage import events, sessions
-from storage.engine import Db
-from storage.tables import Operator
+from holdfast.domain.errors import Conflict, Refusal
+from holdfast.domain.events import SessionDetached
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import Operator
+from holdfast.storage.log import events
+from holdfast.storage.sessions import sessions
 
 router = APIRouter()
 TRUE = frozenset({"1", "true", "yes"})

@@ -17,12 +17,12 @@ from api.services import Services
 from api.stream.connection import SEND_S
 from api.stream.outgoing import frame_text
 from api.stream.tail import LOOK_AGAIN_S
-from domain.clock import now_ms
-from domain.errors import Refusal
-from storage import running_counts
-from storage.engine import Db
-from storage.feed import ANY
-from storage.running_counts import Change
+from holdfast.domain.clock import now_ms
+from holdfast.domain.errors import Refusal
+from holdfast.storage.database.engine import Db
+from holdfast.storage.log.feed import ANY
+from holdfast.storage.sessions import running_counts
+from holdfast.storage.sessions.running_counts import Change
 
 router = APIRouter()
 # On Postgres a transaction that began earlier may commit later; so old ones are looked at again.

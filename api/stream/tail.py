@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from api.stream.outgoing import Sent, event_frame, output_frame
-from storage import events, frames
-from storage.engine import Db
-from storage.feed import Feed
-from storage.news import News
-from storage.opening import OpenStore
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.log import events, frames
+from holdfast.storage.log.feed import Feed
+from holdfast.storage.log.news import News
 
 Channel = Literal["output", "events"]
 BATCH = 500

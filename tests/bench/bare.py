@@ -12,7 +12,7 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from domain.ids import new_id
+from holdfast.domain.ids import new_id
 
 
 @activity.defn

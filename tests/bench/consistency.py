@@ -7,17 +7,18 @@ from pathlib import Path
 
 from sqlalchemy import insert, update
 
-from domain.clock import now_ms
-from domain.events import MessageAdded
-from domain.ids import new_id
-from storage import consistency, events
-from storage.engine import Db
-from storage.opening import OpenStore, open_store
-from storage.rows import table
-from storage.tables import Message, SessionRow
+from holdfast.domain.clock import now_ms
+from holdfast.domain.events import MessageAdded
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore, open_store
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import Message, SessionRow
+from holdfast.storage.log import events
+from holdfast.storage.upkeep import consistency
 from tests.bench.rounds import TINY, middle, noise, timed_ms
 from tests.bench.row import Row
-from tests.support.desk import Desk
+from tests.support.workflow_double import WorkflowDouble
 
 MESSAGES = 1_000 if TINY else 100_000
 SESSIONS = 5 if TINY else 100
@@ -37,21 +38,21 @@ def measure() -> list[Row]:
 
 
 def _fill(store: OpenStore) -> None:
-    desk = Desk(store)
+    workflow = WorkflowDouble(store)
     for number in range(SESSIONS):
-        session_id = desk.session()
+        session_id = workflow.session()
         # A run is two messages.
         said = MESSAGES // SESSIONS - 2 * RUNS
         store.write(lambda db, key=session_id, said=said: _say(db, key, said))  # type: ignore[misc]
         for _ in range(RUNS - 1):
-            desk.run(session_id)
-        run_id = desk.begin(session_id)
-        desk.pause(session_id)
-        desk.resume(session_id)
-        desk.finish(run_id)
+            workflow.run(session_id)
+        run_id = workflow.begin(session_id)
+        workflow.pause(session_id)
+        workflow.resume(session_id)
+        workflow.finish(run_id)
         if number % 10 == 0:
-            desk.compact(session_id, [desk.seen(session_id)[0][0]])
-            desk.fork(session_id)
+            workflow.compact(session_id, [workflow.seen(session_id)[0][0]])
+            workflow.fork(session_id)
 
 
 def _say(db: Db, session_id: str, count: int) -> None:

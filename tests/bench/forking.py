@@ -7,11 +7,11 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from storage.engine import Db
-from storage.opening import OpenStore, open_store
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore, open_store
 from tests.bench.rounds import TINY, count, middle, noise, timed_ms
 from tests.bench.row import Row
-from tests.support.desk import Desk
+from tests.support.workflow_double import WorkflowDouble
 
 LONG, SHORT = (1000 if TINY else 10_000), 100
 
@@ -27,14 +27,14 @@ def measure() -> list[Row]:
 
 
 def _measure(store: OpenStore) -> list[Row]:
-    desk = Desk(store)
-    sources = {size: _source(desk, size) for size in (LONG, SHORT)}
+    workflow = WorkflowDouble(store)
+    sources = {size: _source(workflow, size) for size in (LONG, SHORT)}
     times: dict[int, list[float]] = {LONG: [], SHORT: []}
     grown: dict[int, list[float]] = {LONG: [], SHORT: []}
     for _ in range(count(40)):
         for size, source in sources.items():
             before = _bytes(store)
-            times[size].append(timed_ms(lambda source=source: desk.fork(source)))  # type: ignore[misc]
+            times[size].append(timed_ms(lambda source=source: workflow.fork(source)))  # type: ignore[misc]
             grown[size].append((_bytes(store) - before) / 1024)
     long, short = middle(times[LONG]), middle(times[SHORT])
     # Pages are taken by the handful: what a fork takes is the mean, not the middle.
@@ -58,8 +58,8 @@ def _bytes(store: OpenStore) -> int:
     return store.read(pages) + sum(one.stat().st_size for one in files if one.is_file())
 
 
-def _source(desk: Desk, size: int) -> str:
-    session_id = desk.session()
-    desk.fill(session_id, size)
-    desk.run(session_id)
+def _source(workflow: WorkflowDouble, size: int) -> str:
+    session_id = workflow.session()
+    workflow.fill(session_id, size)
+    workflow.run(session_id)
     return session_id

@@ -15,20 +15,20 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from domain.clock import now_ms
-from domain.ids import new_id
-from storage import session_views
-from storage.engine import Db
-from storage.footprint import footprint
-from storage.opening import OpenStore, open_store
-from storage.rows import table
-from storage.search.finder import Search, find
-from storage.search.indexer import catch_up
-from storage.search.scope import Filters
-from storage.tables import Message, SessionRow
+from holdfast.domain.clock import now_ms
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore, open_store
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import Message, SessionRow
+from holdfast.storage.search.finder import Search, find
+from holdfast.storage.search.indexer import catch_up
+from holdfast.storage.search.scope import Filters
+from holdfast.storage.sessions import session_views
+from holdfast.storage.upkeep.footprint import footprint
 from tests.bench.rounds import TINY, middle, noise, p95
 from tests.bench.row import Row
-from tests.support.library import Shelf
+from tests.support.sample_library import SampleLibrary
 
 SIZES = {"tiny": 500, "10k": 10_000, "100k": 100_000, "500k": 500_000}
 SESSIONS = 500 if TINY else 10_000
@@ -62,8 +62,8 @@ def measure() -> list[Row]:
 def _measure(store: OpenStore, home: Path, size: int, name: str) -> list[Row]:
     chance = random.Random(1)
     vocabulary = _vocabulary(chance)
-    shelf = Shelf(store)
-    sessions = _sessions(store, shelf)
+    library = SampleLibrary(store)
+    sessions = _sessions(store, library)
     plain = _plain_rate(home, chance, vocabulary)
     batches, chars = _fill(store, sessions, chance, vocabulary, size)
     rate = size / sum(batches)
@@ -78,9 +78,9 @@ def _measure(store: OpenStore, home: Path, size: int, name: str) -> list[Row]:
             "< 1 s", f"p50 {middle(batches) * 1000:.1f} ms"),
         Row(f"indexing behind the watermark, {name}", indexing, "messages/s"),
     ]  # fmt: skip
-    rows += _queries(store, shelf, chance, vocabulary, sessions, name)
-    rows += _interleaved(store, shelf, sessions, chance, vocabulary, name)
-    rows.append(_list_row(store, shelf, name))
+    rows += _queries(store, library, chance, vocabulary, sessions, name)
+    rows += _interleaved(store, library, sessions, chance, vocabulary, name)
+    rows.append(_list_row(store, library, name))
     return rows + _bytes(store, size, chars, name)
 
 
@@ -98,10 +98,10 @@ def _text(chance: random.Random, vocabulary: list[str]) -> str:
     return " ".join(vocabulary[pick] for pick in picks)
 
 
-def _sessions(store: OpenStore, shelf: Shelf) -> list[str]:
+def _sessions(store: OpenStore, library: SampleLibrary) -> list[str]:
     ids = [new_id() for _ in range(SESSIONS)]
     base = SessionRow(
-        id="", project_id=shelf.project_id, created_by=shelf.operator_id, working_directory="/",
+        id="", project_id=library.project_id, created_by=library.operator_id, working_directory="/",
         dsl_hash="hash", source="cli",
     ).model_dump()  # fmt: skip
     at = now_ms()
@@ -185,7 +185,7 @@ def _classes(vocabulary: list[str], sessions: list[str]) -> dict[str, Callable[[
 
 def _queries(
     store: OpenStore,
-    shelf: Shelf,
+    library: SampleLibrary,
     chance: random.Random,
     vocabulary: list[str],
     sessions: list[str],
@@ -196,7 +196,7 @@ def _queries(
         times = []
         for n in range(ROUNDS):
             text, filters = make(n)
-            search = Search(text, Filters(shelf.operator_id, **filters), limit=20)
+            search = Search(text, Filters(library.operator_id, **filters), limit=20)
             began = time.perf_counter()
             find(store, search)
             times.append((time.perf_counter() - began) * 1000)
@@ -208,7 +208,7 @@ def _queries(
 
 def _interleaved(
     store: OpenStore,
-    shelf: Shelf,
+    library: SampleLibrary,
     sessions: list[str],
     chance: random.Random,
     vocabulary: list[str],
@@ -221,7 +221,7 @@ def _interleaved(
         row = _row(sessions[0], 10_000_000 + n, f"{_text(chance, vocabulary)} {word}")
         store.write(lambda db, row=row: db.connection().execute(insert(_messages), [row]))  # type: ignore[misc]
         began = time.perf_counter()
-        answer = find(store, Search(word, Filters(shelf.operator_id)))
+        answer = find(store, Search(word, Filters(library.operator_id)))
         times.append((time.perf_counter() - began) * 1000)
         assert len(answer.items) == 1, word
     title = f"a message is found after its commit, {name}, p95"
@@ -229,8 +229,8 @@ def _interleaved(
     return [Row(title, p95(times), "ms", None, None, None, "", spread)]
 
 
-def _list_row(store: OpenStore, shelf: Shelf, name: str) -> Row:
-    wanted = session_views.Filter(shelf.operator_id)
+def _list_row(store: OpenStore, library: SampleLibrary, name: str) -> Row:
+    wanted = session_views.Filter(library.operator_id)
 
     def listed(db: Db) -> Any:
         return session_views.page(db, wanted, limit=20)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from domain.memory import Document, MemorySettings
-from memory.connection import Connection, connect
-from memory.index import MemoryIndex
+from holdfast.domain.memory import Document, MemorySettings
+from holdfast.memory.connection import Connection, connect
+from holdfast.memory.index import MemoryIndex
 from tests.bench.rounds import TINY, count, middle, noise, p99, timed_ms
 from tests.bench.row import Row
 

@@ -21,15 +21,16 @@ from pathlib import Path
 from sqlalchemy import event
 
 from api import main
-from cli.supervisor import ports
-from settings.environment import Settings
-from storage import frames, operators
-from storage.engine import Db
-from storage.opening import OpenStore, open_store
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore, open_store
+from holdfast.storage.log import frames
+from holdfast.storage.projects import operators
+from holdfast.supervisor import ports
 from tests.bench.light_socket import LightSocket
 from tests.bench.rounds import TINY
 from tests.bench.row import Row
-from tests.support.library import Shelf
+from tests.support.sample_library import SampleLibrary
 from tests.support.waiting import wait_for
 
 SESSIONS, CLIENTS = 16, 50
@@ -69,9 +70,9 @@ def measure() -> list[Row]:
     spawn = multiprocessing.get_context("spawn")
     (home / "config.toml").write_text('[server]\nlog_level = "warning"\n')
     store = open_store(None, home)
-    shelf = Shelf(store)
-    session_ids = [shelf.session() for _ in range(SESSIONS)]
-    token = store.write(lambda db: operators.issue_token(db, shelf.operator_id))
+    library = SampleLibrary(store)
+    session_ids = [library.session() for _ in range(SESSIONS)]
+    token = store.write(lambda db: operators.issue_token(db, library.operator_id))
     port = ports.free_port()
     settings = Settings(home=home, bind=f"127.0.0.1:{port}", temporal_address="127.0.0.1:1")
     api = spawn.Process(target=main.run, args=(settings,), daemon=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ptyprocess import PtyProcess
 
-from terminal.client import Attachment, Closed, Output, TerminalClient
+from holdfast.terminal.client import Attachment, Closed, Output, TerminalClient
 from tests.bench.row import Row
 from tests.support.terminal_hosts import TestHost, collect, eventually
 

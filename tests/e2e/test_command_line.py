@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from cli.client import Holdfast
+from holdfast.client.client import Client
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.command_line import run_here
@@ -134,7 +134,7 @@ def test_a_message_sent_while_the_api_restarts_is_taken_once(
     product: Product, operator: Account, session: dict[str, Any]
 ) -> None:
     old_pid = product.kill("api")
-    with Holdfast(product.url, operator.token) as client:
+    with Client(product.url, operator.token) as client:
         accepted = client.send(session["id"], "through the storm")
         client.wait_for_run(session["id"], accepted["run"]["id"])
         said = [message["content"] for message in client.messages(session["id"])]

@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from domain.ids import new_id
-from storage import frames
-from storage.opening import open_store
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.opening import open_store
+from holdfast.storage.log import frames
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.product import Product
 from tests.support.waiting import wait_for

@@ -12,10 +12,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from cli import credentials
-from cli.client import Holdfast, Refused
-from cli.supervisor import ports, process, temporal, terminal_host
-from settings.environment import Settings
+from holdfast.cli import credentials
+from holdfast.client.client import Client, Refused
+from holdfast.settings.environment import Settings
+from holdfast.supervisor import ports, process, temporal, terminal_host
 from tests.support.product import HOLDFAST
 from tests.support.waiting import wait_for
 
@@ -76,7 +76,7 @@ def test_a_fleet_on_postgres_goes_on_when_a_worker_is_killed(fleet: Fleet, tmp_p
     _, token = credentials.add_operator(fleet.settings, "alice")
     folder = tmp_path / "project"
     folder.mkdir()
-    with Holdfast(fleet.settings.api_url, token) as client:
+    with Client(fleet.settings.api_url, token) as client:
         project = client.load_project(str(folder))
         session = client.create(project["id"])
         texts = [
@@ -93,7 +93,7 @@ def test_a_fleet_on_postgres_goes_on_when_a_worker_is_killed(fleet: Fleet, tmp_p
         assert run["state"] == "done"
 
 
-def taken(client: Holdfast, session_id: str) -> dict[str, Any] | None:
+def taken(client: Client, session_id: str) -> dict[str, Any] | None:
     """Send a message; None while the other worker is still picking the session up."""
     try:
         answer: dict[str, Any] = client.send(session_id, "still there?")

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
-from storage.opening import open_store
-from storage.rows import table
-from storage.tables import Call
+from holdfast.storage.database.opening import open_store
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import Call
 from tests.support.product import Product
 from tests.support.waiting import wait_for
 

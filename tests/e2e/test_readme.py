@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from cli.help import SECTIONS
-from cli.main import app
-from settings.config import parse_config
+from holdfast.cli.help import SECTIONS
+from holdfast.cli.main import app
+from holdfast.settings.config import parse_config
 from tests.conftest import Account
 from tests.support.command_line import run_here
 from tests.support.product import Product
@@ -49,7 +49,7 @@ def the_block(text: str) -> str:
 
 
 def test_every_block_is_one_that_a_test_below_knows() -> None:
-    marks = ("make up", "$ holdfast", "providers.", "from cli.client")
+    marks = ("make up", "$ holdfast", "providers.", "from holdfast import")
     assert [block for block in blocks() if not any(mark in block for mark in marks)] == []
     assert len(shell_commands()) > 8
 
@@ -99,7 +99,7 @@ def test_status_names_the_home(product: Product, monkeypatch: pytest.MonkeyPatch
 def test_the_program_prints_an_answer(
     product: Product, operator: Account, make_project: Callable[..., dict[str, Any]]
 ) -> None:
-    program = the_block("from cli.client").replace("http://127.0.0.1:8420", product.url)
+    program = the_block("from holdfast import").replace("http://127.0.0.1:8420", product.url)
     program = program.replace("/path/to/folder", make_project(DEMO)["path"])
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from cli import credentials
+from holdfast.cli import credentials
 from tests.conftest import PROVIDER_KEY, Account
 from tests.support.product import Product
 from tests.support.waiting import wait_for
@@ -112,7 +112,7 @@ def test_no_process_shows_a_token_in_its_arguments(
     product: Product, operator: Account, used: dict[str, Any]
 ) -> None:
     everything = arguments_of_all()
-    assert b"cli.part" in everything, "our processes are in the list"
+    assert b"holdfast.cli.part" in everything, "our processes are in the list"
     for token in (operator.token, product.token()):
         assert token.encode() not in everything
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from selftest import trial
-from selftest.driver import Driver
+from holdfast.selftest import trial
+from holdfast.selftest.driver import Driver
 
 
 def once(driver: Driver) -> None:

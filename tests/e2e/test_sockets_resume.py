@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from cli.client import Holdfast
+from holdfast.client.client import Client
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.product import Product
@@ -25,7 +25,7 @@ class Listener(threading.Thread):
     def __init__(self, product: Product, token: str, session_id: str, *, observe: bool) -> None:
         super().__init__(daemon=True)
         self.observe = observe
-        self.client = Holdfast(product.url, token)
+        self.client = Client(product.url, token)
         self.session_id = session_id
         self.text = ""
         self.seqs: dict[str, list[int]] = {"output": [], "events": []}

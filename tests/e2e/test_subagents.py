@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from terminal.cage import probe
-from terminal.errors import CageUnavailable
+from holdfast.terminal.cage import probe
+from holdfast.terminal.errors import CageUnavailable
 from tests.support.product import Product
 from tests.support.waiting import wait_for
 

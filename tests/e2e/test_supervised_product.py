@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from cli import credentials
-from cli.supervisor import process
+from holdfast.cli import credentials
+from holdfast.supervisor import process
 from tests.support.product import PARTS, Product
 from tests.support.waiting import wait_for
 

@@ -68,7 +68,7 @@ def older_worker(product: Product, older_tree: Path) -> Iterator[subprocess.Pope
         "PYTHONPATH": str(older_tree),
         "HOLDFAST_TEMPORAL_ADDRESS": run["temporal_address"],
     }
-    command = [sys.executable, "-P", "-m", "cli.part", "worker"]
+    command = [sys.executable, "-P", "-m", "holdfast.cli.part", "worker"]
     log_file = product.home / "logs" / "older.log"
     with log_file.open("wb") as log:
         worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=older_tree)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from domain.ids import new_id
-from settings.config import Config
-from storage.opening import OpenStore, open_store
+from holdfast.domain.ids import new_id
+from holdfast.settings.config import Config
+from holdfast.storage.database.opening import OpenStore, open_store
 from tests.support.api_server import ApiServer, Caller
-from tests.support.library import Shelf
+from tests.support.local_worker import LocalWorker
 from tests.support.postgres import PostgresCluster
-from tests.support.rig import Rig
+from tests.support.sample_library import SampleLibrary
 from tests.support.temporal_server import TemporalServer
 from tests.support.terminal_hosts import TestHost
 
@@ -65,9 +65,11 @@ def shared_postgres_store(
 
 
 @pytest.fixture(params=["sqlite", "shared_postgres"])
-def shelf(request: pytest.FixtureRequest) -> Shelf:
+def library(request: pytest.FixtureRequest) -> SampleLibrary:
     """A fresh operator with a project, on each database in turn."""
-    return Shelf(request.getfixturevalue(f"{request.param}_store"), f"operator-{new_id().lower()}")
+    return SampleLibrary(
+        request.getfixturevalue(f"{request.param}_store"), f"operator-{new_id().lower()}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -115,33 +117,35 @@ def rolling_temporal() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spare_host() -> Iterator[TestHost]:
-    """A terminal host that the rigs share, one per pytest process."""
+    """A terminal host that the workers share, one per pytest process."""
     with TestHost() as host:
         yield host
 
 
 @pytest.fixture
-async def rig(
+async def worker(
     temporal: str, spare_host: TestHost, sqlite_store: OpenStore, tmp_path: Path
-) -> AsyncIterator[Rig]:
+) -> AsyncIterator[LocalWorker]:
     """The spine in this process, on a fresh store."""
-    async with Rig(sqlite_store, tmp_path, temporal, spare_host, Config()) as running:
+    async with LocalWorker(sqlite_store, tmp_path, temporal, spare_host, Config()) as running:
         yield running
 
 
 @pytest.fixture
-async def rolling_rig(
+async def rolling_worker(
     rolling_temporal: str, spare_host: TestHost, sqlite_store: OpenStore, tmp_path: Path
-) -> AsyncIterator[Rig]:
-    """A rig whose histories roll over early."""
-    async with Rig(sqlite_store, tmp_path, rolling_temporal, spare_host, Config()) as running:
+) -> AsyncIterator[LocalWorker]:
+    """A worker whose histories roll over early."""
+    async with LocalWorker(
+        sqlite_store, tmp_path, rolling_temporal, spare_host, Config()
+    ) as running:
         yield running
 
 
 @pytest.fixture
-async def postgres_rig(
+async def postgres_worker(
     temporal: str, spare_host: TestHost, postgres_store: OpenStore, tmp_path: Path
-) -> AsyncIterator[Rig]:
-    """A rig whose store is Postgres."""
-    async with Rig(postgres_store, tmp_path, temporal, spare_host, Config()) as running:
+) -> AsyncIterator[LocalWorker]:
+    """A worker whose store is Postgres."""
+    async with LocalWorker(postgres_store, tmp_path, temporal, spare_host, Config()) as running:
         yield running

@@ -12,10 +12,10 @@ from typing import Any
 
 from temporalio.client import WorkflowHistory
 
-from settings.config import Config
-from storage.opening import open_store
+from holdfast.settings.config import Config
+from holdfast.storage.database.opening import open_store
 from tests.replay.stories import ROLLING, STORIES, Story
-from tests.support.rig import Rig
+from tests.support.local_worker import LocalWorker
 from tests.support.temporal_server import TemporalServer
 from tests.support.terminal_hosts import TestHost
 
@@ -45,9 +45,11 @@ async def record(name: str, tell: Story, address: str, host: TestHost) -> None:
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="hf-replay-") as home:
         store = open_store(None, Path(home) / "home", synchronous="OFF")
-        async with Rig(store, Path(home), address, host, Config()) as rig:
-            ids = await tell(rig)
-            histories = [one for workflow_id in ids for one in await _histories(rig, workflow_id)]
+        async with LocalWorker(store, Path(home), address, host, Config()) as worker:
+            ids = await tell(worker)
+            histories = [
+                one for workflow_id in ids for one in await _histories(worker, workflow_id)
+            ]
         store.close()
     for number, history in enumerate(histories, start=1):
         kept = json.dumps(without_machine(json.loads(history.to_json())), separators=(",", ":"))
@@ -66,12 +68,12 @@ def without_machine(value: Any) -> Any:
     return [without_machine(one) for one in value] if isinstance(value, list) else value
 
 
-async def _histories(rig: Rig, workflow_id: str) -> list[WorkflowHistory]:
+async def _histories(worker: LocalWorker, workflow_id: str) -> list[WorkflowHistory]:
     """Every run of the workflow, the last first."""
     found: list[WorkflowHistory] = []
     run_id: str | None = None
     while len(found) < RUNS_MAX:
-        handle = rig.client.get_workflow_handle(workflow_id, run_id=run_id)
+        handle = worker.client.get_workflow_handle(workflow_id, run_id=run_id)
         history = await handle.fetch_history()
         found.append(history)
         started = history.events[0].workflow_execution_started_event_attributes

@@ -1,4 +1,4 @@
-"""The stories whose histories are kept: each drives a rig, and names the workflows to record."""
+"""The stories whose histories are kept: each drives a worker, and names the workflows to record."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from domain.ids import new_id
-from domain.memory_steps import workflow_id
-from storage import projects
-from tests.support.rig import DEADLINE_S, Rig, script
+from holdfast.domain.ids import new_id
+from holdfast.domain.memory_steps import workflow_id
+from holdfast.storage.projects import projects
+from tests.support.local_worker import DEADLINE_S, LocalWorker, script
 from worker.recovery import restart_lost
 from workflows import memory_client
 
@@ -24,7 +24,7 @@ primary:
     helper: {model: "scripted:echo"}
 """
 
-Story = Callable[[Rig], Awaitable[list[str]]]
+Story = Callable[[LocalWorker], Awaitable[list[str]]]
 STORIES: dict[str, Story] = {}
 ROLLING = frozenset({"rolled_over"})
 
@@ -45,168 +45,168 @@ def saying(words: str) -> dict[str, Any]:
 
 
 @story
-async def plain_run(rig: Rig) -> list[str]:
+async def plain_run(worker: LocalWorker) -> list[str]:
     """Two messages, each answered."""
-    session = rig.session()
-    await rig.run(session, f"{LEAD}{MARK}")
-    await rig.run(session, f"{LEAD}{MARK} again")
-    await rig.state(session, "idle")
+    session = worker.session()
+    await worker.run(session, f"{LEAD}{MARK}")
+    await worker.run(session, f"{LEAD}{MARK} again")
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def tool_run(rig: Rig) -> list[str]:
+async def tool_run(worker: LocalWorker) -> list[str]:
     """Tools one by one and side by side."""
-    session = rig.session()
+    session = worker.session()
     write = {"call": "write_file", "arguments": {"path": "a.txt", "content": MARK}}
     both = {
         "calls": [{"call": "read_file", "arguments": {"path": "a.txt"}}, {"call": "list_files"}]
     }
     shell = {"call": "shell", "arguments": {"command": "cat a.txt"}}
-    await rig.run(session, asking(write, both, shell, saying("done")))
-    await rig.state(session, "idle")
+    await worker.run(session, asking(write, both, shell, saying("done")))
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def queued_then_resumed(rig: Rig) -> list[str]:
+async def queued_then_resumed(worker: LocalWorker) -> list[str]:
     """A message waits for a slot, another is discarded."""
-    busy = [rig.session() for _ in range(4)]
+    busy = [worker.session() for _ in range(4)]
     for one in busy:
-        await rig.send(one, asking(HANGING))
-    session = rig.session()
-    await rig.send(session, f"{LEAD}{MARK}")
-    await rig.plain(session, "discard")
-    run = (await rig.send(session, f"{LEAD}{MARK}")).run_id or ""
-    await rig.cancel(busy[0])
-    await rig.state(busy[0], "idle")
-    await rig.resume(session)
-    await rig.over(run)
-    await rig.state(session, "idle")
+        await worker.send(one, asking(HANGING))
+    session = worker.session()
+    await worker.send(session, f"{LEAD}{MARK}")
+    await worker.plain(session, "discard")
+    run = (await worker.send(session, f"{LEAD}{MARK}")).run_id or ""
+    await worker.cancel(busy[0])
+    await worker.state(busy[0], "idle")
+    await worker.resume(session)
+    await worker.over(run)
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def cancelled(rig: Rig) -> list[str]:
+async def cancelled(worker: LocalWorker) -> list[str]:
     """A cancel in the middle of a model call, one in the middle of a tool call."""
-    session = rig.session()
-    run = (await rig.send(session, asking({"deltas": 3000, "every_ms": 10}))).run_id or ""
-    await rig.streaming(session)
-    await rig.cancel(session)
-    await rig.over(run)
+    session = worker.session()
+    run = (await worker.send(session, asking({"deltas": 3000, "every_ms": 10}))).run_id or ""
+    await worker.streaming(session)
+    await worker.cancel(session)
+    await worker.over(run)
     sleeping = {"call": "shell", "arguments": {"command": "sleep 60"}}
-    run = (await rig.send(session, asking(sleeping))).run_id or ""
-    await rig.event(session, "call.put")
-    await rig.cancel(session)
-    await rig.over(run)
-    await rig.state(session, "idle")
+    run = (await worker.send(session, asking(sleeping))).run_id or ""
+    await worker.event(session, "call.put")
+    await worker.cancel(session)
+    await worker.over(run)
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def crash_recovered(rig: Rig) -> list[str]:
+async def crash_recovered(worker: LocalWorker) -> list[str]:
     """The workflow is lost in the middle of a run, and another goes on from the database."""
-    session = rig.session()
+    session = worker.session()
     steps = asking({"call": "list_files"}, {"deltas": 50, "every_ms": 10})
-    run = (await rig.send(session, steps)).run_id or ""
-    await rig.streaming(session)
-    await rig.handle(session).terminate("lost on purpose")
-    await restart_lost(rig.client, rig.settings, rig.store)
-    await rig.over(run)
-    await rig.state(session, "idle")
+    run = (await worker.send(session, steps)).run_id or ""
+    await worker.streaming(session)
+    await worker.handle(session).terminate("lost on purpose")
+    await restart_lost(worker.client, worker.settings, worker.store)
+    await worker.over(run)
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def worker_restarted(rig: Rig) -> list[str]:
+async def worker_restarted(worker: LocalWorker) -> list[str]:
     """The worker stops in the middle of a model call, and another takes it over."""
-    session = rig.session()
-    run = (await rig.send(session, asking({"deltas": 50, "every_ms": 10}))).run_id or ""
-    await rig.streaming(session)
-    await rig.stop_worker()
-    await rig.start_worker()
-    await rig.over(run)
-    await rig.state(session, "idle")
+    session = worker.session()
+    run = (await worker.send(session, asking({"deltas": 50, "every_ms": 10}))).run_id or ""
+    await worker.streaming(session)
+    await worker.stop_worker()
+    await worker.start_worker()
+    await worker.over(run)
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def rolled_over(rig: Rig) -> list[str]:
+async def rolled_over(worker: LocalWorker) -> list[str]:
     """A run that is longer than one history."""
-    session = rig.session()
+    session = worker.session()
     steps = {"repeat": 12, "step": {"call": "list_files"}}
-    await rig.run(session, asking(steps, saying("done")))
-    await rig.state(session, "idle")
+    await worker.run(session, asking(steps, saying("done")))
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def paused_resumed(rig: Rig) -> list[str]:
+async def paused_resumed(worker: LocalWorker) -> list[str]:
     """Pauses by the operator and by the model, each resumed."""
-    session = rig.session()
+    session = worker.session()
     slow = {"call": "list_files", "hang_s": 0.3}
     own = {"call": "checkpoint", "arguments": {"reason": "look at this"}}
-    run = (await rig.send(session, asking(slow, own, saying("done")))).run_id or ""
-    paused = await rig.pause(session)
-    await rig.resume(session, paused.checkpoint_id)
-    row = await rig.state(session, "paused")
-    await rig.resume(session, row.current_checkpoint)
-    await rig.over(run)
-    await rig.state(session, "idle")
+    run = (await worker.send(session, asking(slow, own, saying("done")))).run_id or ""
+    paused = await worker.pause(session)
+    await worker.resume(session, paused.checkpoint_id)
+    row = await worker.state(session, "paused")
+    await worker.resume(session, row.current_checkpoint)
+    await worker.over(run)
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def rolled_back(rig: Rig) -> list[str]:
+async def rolled_back(worker: LocalWorker) -> list[str]:
     """A rollback in the middle of a run, and the message after it."""
-    session = rig.session()
-    await rig.send(session, asking({"deltas": 3000, "every_ms": 10}))
-    await rig.streaming(session)
-    paused = await rig.pause(session)
-    await rig.roll_back(session, paused.checkpoint_id or "")
-    await rig.run(session, f"{LEAD}{MARK}")
-    await rig.state(session, "idle")
+    session = worker.session()
+    await worker.send(session, asking({"deltas": 3000, "every_ms": 10}))
+    await worker.streaming(session)
+    paused = await worker.pause(session)
+    await worker.roll_back(session, paused.checkpoint_id or "")
+    await worker.run(session, f"{LEAD}{MARK}")
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def ended_and_reopened(rig: Rig) -> list[str]:
+async def ended_and_reopened(worker: LocalWorker) -> list[str]:
     """An end in the middle of a run; the workflow that reopens the session."""
-    session = rig.session()
-    await rig.send(session, asking(HANGING))
-    await rig.plain(session, "end")
-    await rig.plain(session, "reopen")
-    await rig.run(session, f"{LEAD}{MARK}")
-    await rig.state(session, "idle")
+    session = worker.session()
+    await worker.send(session, asking(HANGING))
+    await worker.plain(session, "end")
+    await worker.plain(session, "reopen")
+    await worker.run(session, f"{LEAD}{MARK}")
+    await worker.state(session, "idle")
     return [session]
 
 
 @story
-async def subagent(rig: Rig) -> list[str]:
+async def subagent(worker: LocalWorker) -> list[str]:
     """A subagent that uses a tool: its workflow and that of its session."""
-    session = rig.session(rig.project(TEAM))
+    session = worker.session(worker.project(TEAM))
     task = script({"say": MARK, "call": "list_files"}, saying("found"))
     call = {"call": "subagent", "arguments": {"name": "helper", "prompt": task}}
-    await rig.run(session, asking(call, saying("done")))
-    await rig.state(session, "idle")
-    started = await rig.event(session, "subagent.started")
+    await worker.run(session, asking(call, saying("done")))
+    await worker.state(session, "idle")
+    started = await worker.event(session, "subagent.started")
     return [session, f"{session}/{started.data['invocation_id']}"]
 
 
 @story
-async def memory_synced(rig: Rig) -> list[str]:
+async def memory_synced(worker: LocalWorker) -> list[str]:
     """A memory is built, followed and built anew, for those who wait and those who do not."""
-    project = rig.project("primary: {model: 'scripted:echo'}\nmemory: {embedding: none}\n")
-    found = rig.store.read(lambda db: projects.by_id(db, project))
+    project = worker.project("primary: {model: 'scripted:echo'}\nmemory: {embedding: none}\n")
+    found = worker.store.read(lambda db: projects.by_id(db, project))
     notes = Path(found.path) / "memory"
     notes.mkdir()
-    queue = rig.settings.task_queue
+    queue = worker.settings.task_queue
     for number, force in enumerate((False, False, True)):
         (notes / f"{number}.md").write_text(f"{MARK} note {number}\n")
         report = await memory_client.sync(
-            rig.client, queue, project, command_id=new_id(), force=force, wait_s=DEADLINE_S
+            worker.client, queue, project, command_id=new_id(), force=force, wait_s=DEADLINE_S
         )
         assert report is not None
-        await memory_client.ask(rig.client, queue, project)
-    await rig.handle(workflow_id(project)).result()
+        await memory_client.ask(worker.client, queue, project)
+    await worker.handle(workflow_id(project)).result()
     return [workflow_id(project)]

@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-from agent.conversation import Turn, Usage
-from agent.script import Step
+from holdfast.agent.conversation import Turn, Usage
+from holdfast.agent.script import Step
 from tests.stub.http_stub import Recorded, Reply
 from tests.stub.scripted_stub import ScriptedStub
 

@@ -1,8 +1,8 @@
 """An OpenAI-compatible server for tests: it plays what a test queued or a message scripts.
 
 `stub.play({"say": "Hello", "chunks": 3}, {"error": 429})` queues one element per request, in the
-language of `agent.script`; without a queue the script in the last user message is played, and
-without that it answers `You said: …`.
+language of `holdfast.agent.script`; without a queue the script in the last user message is
+played, and without that it answers `You said: …`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import asyncio
 import json
 from typing import Any
 
-from agent.conversation import ToolCall, Turn
-from agent.script import Step
-from agent.tokens import estimate, estimate_turns
+from holdfast.agent.conversation import ToolCall, Turn
+from holdfast.agent.script import Step
+from holdfast.agent.tokens import estimate, estimate_turns
 from tests.stub.embeddings import Embeddings
 from tests.stub.http_stub import Recorded, Reply
 from tests.stub.scripted_stub import ScriptedStub

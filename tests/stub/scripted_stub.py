@@ -6,9 +6,9 @@ import threading
 from collections import Counter, deque
 from typing import Any
 
-from agent.conversation import Turn
-from agent.script import Step, next_step, parse_element
-from agent.tokens import estimate_turns
+from holdfast.agent.conversation import Turn
+from holdfast.agent.script import Step, next_step, parse_element
+from holdfast.agent.tokens import estimate_turns
 from tests.stub.http_stub import HttpStub, Recorded
 
 

@@ -15,11 +15,11 @@ from websockets.sync.client import ClientConnection, connect
 
 from api.main import server
 from api.services import Services, make_services
-from cli.supervisor import ports
-from settings.environment import Settings
-from storage import operators
-from storage.engine import Db
-from storage.opening import OpenStore
+from holdfast.settings.environment import Settings
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.projects import operators
+from holdfast.supervisor import ports
 from tests.support.sessions_double import SessionsDouble
 from tests.support.waiting import wait_for
 

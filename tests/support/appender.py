@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from storage import messages
-from storage.opening import open_store
+from holdfast.storage.database.opening import open_store
+from holdfast.storage.sessions import messages
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
+from holdfast.cli.main import main
 
 
 def run_here(*arguments: str) -> tuple[int, str, str]:

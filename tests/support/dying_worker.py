@@ -19,9 +19,9 @@ import temporalio.activity
 import temporalio.client
 import temporalio.worker
 
-from settings.environment import Settings
-from settings.fresh_config import FreshConfig
-from storage.opening import open_store
+from holdfast.settings.environment import Settings
+from holdfast.settings.fresh_config import FreshConfig
+from holdfast.storage.database.opening import open_store
 from worker.main import serve
 from worker.parts import build
 from workflows.payloads import data_converter

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 
-from cli.supervisor import ports
+from holdfast.supervisor import ports
 from tests.support.waiting import wait_for
 
 SPEED = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB")
@@ -83,7 +83,7 @@ class PostgresCluster:
 
     def migrated_database(self, home: Path) -> str:
         """The URL of a new database with our tables, copied from one that was migrated once."""
-        from storage.opening import open_store
+        from holdfast.storage.database.opening import open_store
 
         if not self.has_template:
             self.execute(f'CREATE DATABASE "{TEMPLATE}"')

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx2
 
-from cli import credentials
-from cli.supervisor import ports, process, terminal_host
-from settings.environment import Settings
+from holdfast.cli import credentials
+from holdfast.settings.environment import Settings
+from holdfast.supervisor import ports, process, terminal_host
 from tests.support.waiting import wait_for
 
 START_TIMEOUT_S = 60.0

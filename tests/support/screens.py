@@ -9,8 +9,8 @@ from typing import Any
 from pyghostty import ffi, lib
 from pyghostty.core import check
 
-from terminal.client import Attachment, Closed, Output, Snapshot, ViewerEvent
-from terminal.serialise import new_terminal
+from holdfast.terminal.client import Attachment, Closed, Output, Snapshot, ViewerEvent
+from holdfast.terminal.screens.serialise import new_terminal
 
 
 class Seen:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from domain.clock import now_ms
-from domain.commands import Answer, Cancel, Command, NewMessage
-from domain.errors import Conflict
-from domain.events import SessionEnded
-from domain.ids import new_id
-from domain.lifecycle import Action, State, next_state
-from storage import admission, events, runs, sessions
-from storage.engine import Db
-from storage.opening import OpenStore
-from storage.tables import SessionRow
+from holdfast.domain.clock import now_ms
+from holdfast.domain.commands import Answer, Cancel, Command, NewMessage
+from holdfast.domain.errors import Conflict
+from holdfast.domain.events import SessionEnded
+from holdfast.domain.ids import new_id
+from holdfast.domain.lifecycle import Action, State, next_state
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.log import events
+from holdfast.storage.sessions import admission, runs, sessions
 
 
 class SessionsDouble:

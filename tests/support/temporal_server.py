@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from temporalio.common import SearchAttributeKey
 from temporalio.testing import WorkflowEnvironment
 
-from cli.supervisor.temporal import DYNAMIC_CONFIG, binary
-from domain.wire import SEARCH_ATTRIBUTES
+from holdfast.domain.wire import SEARCH_ATTRIBUTES
+from holdfast.supervisor.temporal import DYNAMIC_CONFIG, binary
 from workflows.payloads import data_converter
 
 

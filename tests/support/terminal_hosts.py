@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
 
-from terminal import tree
-from terminal.client import SpawnRequest, TerminalClient
+from holdfast.terminal import tree
+from holdfast.terminal.client import SpawnRequest, TerminalClient
 
 DEADLINE_S = 120.0
 
@@ -53,7 +53,13 @@ class TestHost:
 
     def start(self) -> None:
         """Start a host on this state; it is ready when its socket is there."""
-        command = [sys.executable, "-m", "terminal.main", str(self.socket), str(self.state)]
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast.terminal.main",
+            str(self.socket),
+            str(self.state),
+        ]
         self.socket.unlink(missing_ok=True)
         self._process = subprocess.Popen(command, env={**os.environ, **self._environment})
         deadline = time.monotonic() + DEADLINE_S

@@ -1,0 +1,1 @@
+"""Steps that make a context smaller."""

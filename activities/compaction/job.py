@@ -1,0 +1,164 @@
+"""What one compaction is about: the context as it is, and what may go from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import ceil
+
+from activities.context import Context, as_turn, build, in_order
+from holdfast.agent.compaction import CompactionPlan, Entry, plan, usable
+from holdfast.agent.summary import SUMMARY_TOKENS_MAX, summary_text
+from holdfast.agent.tokens import estimate, estimate_turn
+from holdfast.domain.compaction_steps import CompactStep
+from holdfast.domain.errors import Conflict, ValidationFailed
+from holdfast.domain.project_file import CompactionSettings
+from holdfast.settings.config import Config
+from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import Message
+from holdfast.storage.moves.compactions import SUMMARY_KIND
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import messages, sessions
+
+MANUAL, OVERFLOW = "operator_manual", "provider_overflow_retry"
+SUMMARY_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Job:
+    """One compaction before anything is done."""
+
+    step: CompactStep
+    context: Context
+    entries: list[Entry]
+    extra_tokens: int
+    strategy: str
+    fallback_reason: str | None = None
+
+    @property
+    def settings(self) -> CompactionSettings:
+        """What the project file says about this agent's compaction."""
+        return self.context.spec.compaction
+
+    @property
+    def tokens_before(self) -> int:
+        """How many tokens the whole context is."""
+        return self.extra_tokens + sum(entry.tokens for entry in self.entries)
+
+    @property
+    def summary_tokens_max(self) -> int:
+        """How long a summary may be, so that a small window is not filled by it again."""
+        room = int(usable(self.context.window, self.context.spec.max_output_tokens) * SUMMARY_SHARE)
+        return max(64, min(SUMMARY_TOKENS_MAX, room))
+
+    def planned(self, retained: Collection[str] = ()) -> CompactionPlan:
+        """What goes, with `retained` messages kept on top of those that always are."""
+        window, reserved = self._window()
+        return plan(
+            self.entries,
+            upper=self.settings.upper,
+            lower=self.settings.lower,
+            window=window,
+            reserved=reserved,
+            keep_turns=self.settings.keep_turns,
+            pinned=retained,
+            extra_tokens=self.extra_tokens,
+            summary_tokens=0 if self.strategy == "drop" else self.summary_tokens_max,
+            everything=self.step.trigger == MANUAL,
+        )
+
+    def tokens_after(self, gone: Collection[str], summary: str | None) -> int:
+        """How many tokens are left without these messages and with the summary."""
+        left = sum(entry.tokens for entry in self.entries if entry.id not in gone)
+        return self.extra_tokens + left + (estimate(summary_text(summary)) if summary else 0)
+
+    def frees_enough(self, after: int) -> bool:
+        """Whether work can go on for a while, and not only until the next step.
+
+        Below the lower mark; or, where prompt and tools alone take more than that, half way
+        between the marks as the trigger counts: what they take is no compaction's to free.
+        """
+        lower, upper = self.settings.lower, self.settings.upper
+        available = usable(*self._window())
+        if after <= lower * available or self.step.trigger == OVERFLOW:
+            return after <= lower * available
+        left = self.context.tokens - (self.tokens_before - after)
+        return left <= (lower + upper) / 2 * available
+
+    def _window(self) -> tuple[int, int | None]:
+        reserved = self.context.spec.max_output_tokens
+        available = usable(self.context.window, reserved)
+        if self.step.trigger == OVERFLOW and self.tokens_before < self.settings.upper * available:
+            # The provider knows better: whatever our estimate, this much was too long for it.
+            return max(self.tokens_before, 1), 0
+        return self.context.window, reserved
+
+
+def prepare(db: Db, blobs: BlobFolder, config: Config, step: CompactStep) -> Job:
+    """Read the agent's context and decide on the strategy."""
+    _check_agent(db, step)
+    context = build(
+        db,
+        blobs,
+        config,
+        step.session_id,
+        agent_path=step.agent_path,
+        invocation_id=step.invocation_id,
+    )
+    rows = messages.history(
+        db, step.session_id, agent_path=step.agent_path, invocation_id=step.invocation_id
+    )
+    fixed = estimate(context.turns[0].text) + sum(
+        estimate(tool.description) + estimate(json.dumps(tool.parameters)) for tool in context.tools
+    )
+    sizes = [estimate_turn(as_turn(row)) for row in rows]
+    # A provider that counted more than we do is right about every part of the context.
+    scale = max(1.0, context.tokens / max(1, fixed + sum(sizes)))
+    strategy, fallback = _strategy(step, context.spec.compaction)
+    return Job(
+        step=step,
+        context=context,
+        entries=[entry(row, scale) for row in in_order(rows)],
+        extra_tokens=ceil(fixed * scale),
+        strategy=strategy,
+        fallback_reason=fallback,
+    )
+
+
+def entry(row: Message, scale: float = 1.0) -> Entry:
+    """A stored message as the plan sees it."""
+    turn = as_turn(row)
+    return Entry(
+        id=row.id,
+        role=turn.role,
+        text=turn.text,
+        tool_calls=turn.tool_calls,
+        tool_call_id=turn.tool_call_id,
+        pinned=row.pinned,
+        tokens=ceil(estimate_turn(turn) * scale),
+        summary=row.meta.get("kind") == SUMMARY_KIND,
+    )
+
+
+def _check_agent(db: Db, step: CompactStep) -> None:
+    session = sessions.get(db, step.session_id)
+    try:
+        projects.file_by_hash(db, session.dsl_hash).agent(step.agent_path)
+    except (KeyError, ValueError):
+        raise ValidationFailed(f"there is no agent {step.agent_path[:80]!r}") from None
+
+
+def _strategy(step: CompactStep, settings: CompactionSettings) -> tuple[str, str | None]:
+    """The strategy to follow, and why it is not the one that the project file names."""
+    strategy = step.strategy or settings.strategy
+    if strategy != "checkpoint":
+        return strategy, None
+    if step.run_id is None:
+        if step.strategy is not None:
+            raise Conflict("the strategy checkpoint needs a run that it can end")
+        return "summarize", None
+    if step.invocation_id is not None:
+        return "summarize", "a subagent's context cannot be reviewed"
+    return strategy, None

@@ -1,0 +1,1 @@
+"""Tool calls: the dispatcher, and the tools that need the store or the terminal host."""

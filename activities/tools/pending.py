@@ -1,0 +1,69 @@
+"""What a run still has to do, read from the database: for a loop that must begin anew."""
+
+from __future__ import annotations
+
+from holdfast.agent.conversation import ToolCall
+from holdfast.agent.tools.arguments import problem_with
+from holdfast.agent.tools.specs import BY_NAME, enabled
+from holdfast.agent.tools.summaries import summary
+from holdfast.domain.project_file import AgentSpec, ProjectFile
+from holdfast.domain.steps import PendingCall
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import Run, SessionRow, ToolCallRow
+from holdfast.storage.sessions import messages, tool_calls
+
+# These look at the world and leave it as it is, so neighbours may run at once.
+TOGETHER = frozenset({"read_file", "list_files", "grep", "session_search", "subagent"})
+
+
+def as_pending(call: ToolCallRow, spec: AgentSpec) -> PendingCall:
+    """A stored call as the loop sees it.
+
+    A `checkpoint` or `subagent` that the agent may not make, or not so, is left to the dispatch,
+    which tells the model why.
+    """
+    fits = _fits(call, spec)
+    name = call.input.get("name") if call.tool_name == "subagent" and fits else None
+    return PendingCall(
+        id=call.id,
+        name=call.tool_name if fits else "unknown",
+        summary=summary(call.tool_name, call.input),
+        alone=call.tool_name not in TOGETHER,
+        subagent=name if isinstance(name, str) and name in spec.subagents else None,
+    )
+
+
+def _fits(call: ToolCallRow, spec: AgentSpec) -> bool:
+    tool = BY_NAME.get(call.tool_name)
+    if tool is None or not enabled(spec.tools, call.tool_name):
+        return False
+    return problem_with(tool, ToolCall(call.provider_call_id, call.tool_name, call.input)) is None
+
+
+def pending_calls(
+    db: Db,
+    session: SessionRow,
+    run: Run | None,
+    project_file: ProjectFile,
+    *,
+    agent_path: str = "primary",
+    invocation_id: str | None = None,
+) -> tuple[list[PendingCall], bool]:
+    """The open calls of the last answer, and whether that answer was the last one of the run."""
+    if run is None:
+        return [], False
+    seen = messages.history(db, session.id, agent_path=agent_path, invocation_id=invocation_id)
+    own = [message for message in seen if message.run_id == run.id]
+    answers = [
+        message
+        for message in own
+        if message.role in ("primary", "subagent") and not message.meta.get("partial")
+    ]
+    if not answers:
+        return [], False
+    last = answers[-1]
+    open_calls = tool_calls.open_of_message(db, last.id)
+    spec = project_file.agent(agent_path)
+    later = any(message.seq > last.seq for message in own)
+    answered = not last.tool_calls and not later
+    return [as_pending(call, spec) for call in open_calls], answered

@@ -1,0 +1,229 @@
+"""The shell tool: a process in the terminal host, keyed by its tool call, so it runs once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+
+from activities.terminals import Terminals
+from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.agent.tools.summaries import summary
+from holdfast.domain.lifecycle import State
+from holdfast.domain.project_file import AgentSpec
+from holdfast.storage.database import blobs
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.tables import SessionRow, ToolCallRow
+from holdfast.storage.database.tables_history import Pty
+from holdfast.storage.log import frames
+from holdfast.storage.sessions import ptys, sessions
+from holdfast.terminal.client import Exit, Reason, SpawnRequest, TerminalClient
+from holdfast.terminal.errors import (
+    BadCage,
+    BadRequest,
+    CageSpawnFailed,
+    CageUnavailable,
+    LimitReached,
+)
+from holdfast.terminal.transcript import read_raw
+
+TAIL_BYTES = 32 * 1024
+# The model's share of a tool result less what stands beside the output.
+JSON_BYTES_MAX = 60 * 1024
+TIMEOUT_S = 600.0
+FLUSH_S = 0.1
+STREAMED_BYTES_MAX = 1024 * 1024
+KEPT_BYTES_MAX = 256 * 1024 * 1024
+# A spawn that failed for one of these is told to the model; anything else is tried again.
+REFUSED = (BadCage, BadRequest, CageSpawnFailed, CageUnavailable, LimitReached)
+
+
+@dataclass
+class _Output:
+    """The last 32 KiB for the model, and what is not streamed yet."""
+
+    tail: bytes = b""
+    total: int = 0
+    waiting: bytes = b""
+    streamed: int = 0
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self.tail = (self.tail + data)[-TAIL_BYTES:]
+        room = STREAMED_BYTES_MAX - self.streamed - len(self.waiting)
+        if room > 0:
+            self.waiting += data[:room]
+            self.more.set()
+
+
+class Shell:
+    """Runs commands through the terminal host."""
+
+    def __init__(self, store: OpenStore, terminals: Terminals) -> None:
+        self.store = store
+        self.terminals = terminals
+
+    async def run(self, call: ToolCallRow, session: SessionRow, spec: AgentSpec) -> ToolOutcome:
+        """Start the command, or attach to it if an earlier attempt did; wait for its end."""
+        folder = _folder(session, call.input.get("working_directory"))
+        if folder is None:
+            words = "working_directory must be a folder inside the session's working directory"
+            return ToolOutcome({"error": words}, is_error=True)
+        request = _request(call, session, spec, folder)
+        client = await self.terminals.client()
+        try:
+            info = await client.spawn(request)
+        except REFUSED as error:
+            return ToolOutcome({"error": str(error), "code": error.code}, is_error=True)
+        await self._respect_pause(client, request.key, session.id)
+        if request.terminal:
+            await self._note_terminal(call, session, spec)
+        output = _Output()
+        writer = asyncio.create_task(self._stream(call, output))
+        try:
+            async for _, data in client.output(info.key, 0):
+                output.add(data)
+            ended = await client.wait(info.key)
+        except asyncio.CancelledError:
+            await self._stop(request.key)
+            raise
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+        await self._flush(call, output)
+        return await self._outcome(call, ended, output, request)
+
+    async def _respect_pause(self, client: TerminalClient, key: str, session_id: str) -> None:
+        """A pause that came while the process was being started stops it too.
+
+        The pause marks the session before it stops processes, so one of the two sees the other;
+        a resume in between is seen by the second look.
+        """
+        suspended = False
+        while True:
+            session = await self.store.aread(lambda db: sessions.get(db, session_id))
+            if session.state != State.PAUSED:
+                if suspended:
+                    await client.resume(key=key)
+                return
+            if suspended:
+                return
+            await client.suspend(key=key)
+            suspended = True
+
+    async def _stop(self, key: str) -> None:
+        """Kill only when the run is cancelled: another attempt may own the process by now."""
+        details = activity.cancellation_details()
+        if details is None or not details.cancel_requested:
+            return
+        client = await self.terminals.client()
+        with contextlib.suppress(Exception):
+            await asyncio.shield(client.kill(key))
+
+    async def _note_terminal(self, call: ToolCallRow, session: SessionRow, spec: AgentSpec) -> None:
+        pty = Pty(
+            id=call.id,
+            session_id=session.id,
+            run_id=call.run_id,
+            subagent=None if call.caller == "primary" else call.caller.rsplit(".", 1)[-1],
+            tool_call_id=call.id,
+            command=str(call.input.get("command", ""))[:4000],
+            cage="disabled" if spec.cage == "disabled" else "enabled",
+            created_by="model",
+        )
+        await self.store.awrite(lambda db: ptys.opened(db, pty))
+
+    async def _stream(self, call: ToolCallRow, output: _Output) -> None:
+        while True:
+            await output.more.wait()
+            output.more.clear()
+            await self._flush(call, output)
+            await asyncio.sleep(FLUSH_S)
+
+    async def _flush(self, call: ToolCallRow, output: _Output) -> None:
+        if not output.waiting:
+            return
+        data, output.waiting = output.waiting, b""
+        output.streamed += len(data)
+        payload: dict[str, Any] = {
+            "run_id": call.run_id,
+            "tool_call_id": call.id,
+            "agent_path": call.caller,
+            "text": data.decode("utf-8", "replace"),
+        }
+        await self.store.awrite(
+            lambda db: frames.append(db, call.session_id, ("tool_output", payload))
+        )
+
+    async def _outcome(
+        self, call: ToolCallRow, ended: Exit, output: _Output, request: SpawnRequest
+    ) -> ToolOutcome:
+        tail = output.tail.decode("utf-8", "replace")
+        shown = _fitting(tail)
+        truncated = output.total > TAIL_BYTES or len(shown) < len(tail)
+        result: dict[str, Any] = {
+            "exit_code": ended.code,
+            "output": shown,
+            "truncated": truncated,
+            "duration_ms": ended.duration_ms,
+        }
+        if ended.signal is not None:
+            result["signal"] = ended.signal
+        if ended.reason is not Reason.EXITED:
+            result["reason"] = ended.failure or ended.reason.value
+            result["message"] = ended.message
+        if request.terminal:
+            result["pty_id"] = request.key
+            await self.terminals.store_closed(request.key)
+        if truncated:
+            result["output_ref"] = await self._keep_whole(request.key)
+            result["total_bytes"] = output.total
+        return ToolOutcome(result, is_error=ended.failure is not None)
+
+    async def _keep_whole(self, key: str) -> str:
+        client = await self.terminals.client()
+        path = await client.transcript(key)
+        raw = await asyncio.to_thread(read_raw, path)
+        blob = await asyncio.to_thread(self.store.blobs.put, raw[:KEPT_BYTES_MAX], "text/plain")
+        return await self.store.awrite(lambda db: blobs.commit(db, blob))
+
+
+def _fitting(text: str) -> str:
+    """The end of the output that is small as JSON too: control characters take six bytes there."""
+    while len(json.dumps(text, ensure_ascii=False).encode()) > JSON_BYTES_MAX:
+        text = text[len(text) // 8 + 1 :]
+    return text
+
+
+def cage_of(spec: AgentSpec) -> dict[str, Any] | None:
+    """The cage as the terminal host takes it; None when it is disabled."""
+    return None if spec.cage == "disabled" else spec.cage.model_dump()
+
+
+def _request(call: ToolCallRow, session: SessionRow, spec: AgentSpec, folder: Path) -> SpawnRequest:
+    return SpawnRequest(
+        key=call.id,
+        session_id=session.id,
+        run_id=call.run_id,
+        command=str(call.input["command"]),
+        cwd=str(folder),
+        terminal=bool(call.input.get("terminal", spec.terminal)),
+        timeout_s=float(call.input.get("timeout_s") or TIMEOUT_S),
+        cage=cage_of(spec),
+        label=summary("shell", call.input),
+    )
+
+
+def _folder(session: SessionRow, asked: object) -> Path | None:
+    root = Path(os.path.realpath(session.working_directory))
+    if not asked:
+        return root
+    folder = Path(os.path.realpath(root / str(asked)))
+    return folder if folder.is_relative_to(root) and folder.is_dir() else None

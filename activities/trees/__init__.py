@@ -1,0 +1,1 @@
+"""Snapshots of a working directory in a shadow git directory."""

@@ -1,0 +1,177 @@
+"""The conversation in no provider's dialect: turns, tool calls, answers and what they used."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+from holdfast.agent.text import clean
+
+Role = Literal["system", "user", "assistant", "tool"]
+CostStatus = Literal["estimated", "actual", "unknown"]
+
+INTERRUPTED = "interrupted; unknown whether it took effect"
+# Anthropic refuses a conversation whose first message is the assistant's, and empty texts.
+CONTINUED = "(The earlier part of this conversation is not shown.)"
+EMPTY = "(empty message)"
+# The strictest of the providers: OpenAI caps ids at 40 characters, Anthropic their alphabet.
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call that the model asked for; `invalid_arguments` says why `arguments` is empty."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    invalid_arguments: str | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message; a `tool` turn answers the call named by `tool_call_id`."""
+
+    role: Role
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one model call; `input_tokens` includes those read from or written to the cache."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class ModelAnswer:
+    """What one model call gave; `cost_usd` is None when nobody knows the price."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    usage: Usage
+    finish_reason: str | None
+    model: str
+    provider: str
+    cost_usd: Decimal | None = None
+    cost_status: CostStatus = "unknown"
+    cost_source: str | None = None
+
+
+def repair(turns: Iterable[Turn]) -> list[Turn]:
+    """The same conversation, valid for OpenAI and Anthropic; repairing twice changes nothing.
+
+    Results follow their call at once, in the order of the calls: a call without one gets
+    `INTERRUPTED`, a result without a call and a second result or call of one id are left out.
+    """
+    known = [_portable(turn) for turn in turns]
+    repaired: list[Turn] = []
+    called: set[str] = set()
+    for position, turn in enumerate(known):
+        if turn.role == "tool":
+            continue
+        calls = _first_of_each(turn.tool_calls, called) if turn.role == "assistant" else ()
+        if not turn.text.strip() and not calls:
+            if turn.role == "user":
+                repaired.append(Turn("user", EMPTY))
+            continue
+        if turn.role == "assistant" and all(earlier.role == "system" for earlier in repaired):
+            repaired.append(Turn("user", CONTINUED))
+        repaired.append(replace(turn, tool_calls=calls, tool_call_id=None, tool_name=None))
+        repaired.extend(_result(call, known[position + 1 :]) for call in calls)
+    return repaired
+
+
+def validate(turns: Sequence[Turn]) -> list[str]:
+    """Every rule of the OpenAI and Anthropic message formats that `turns` breaks, in words."""
+    problems: list[str] = []
+    open_ids: list[str] = []
+    seen: set[str] = set()
+    started = False
+    for position, turn in enumerate(turns):
+        where = f"turn {position} ({turn.role})"
+        if turn.role == "tool":
+            if turn.tool_call_id in open_ids:
+                open_ids.remove(turn.tool_call_id)
+            else:
+                problems.append(f"{where}: answers no call of the assistant turn before it")
+            continue
+        if open_ids:
+            problems.append(f"{where}: comes before the results of {', '.join(open_ids)}")
+            open_ids = []
+        if turn.role == "assistant" and not started:
+            problems.append(f"{where}: the first turn must be the user's")
+        started = started or turn.role != "system"
+        problems += [f"{where}: {problem}" for problem in _own_problems(turn, seen)]
+        seen.update(call.id for call in turn.tool_calls)
+        open_ids = [call.id for call in turn.tool_calls]
+    if open_ids:
+        problems.append(f"at the end: no results of {', '.join(open_ids)}")
+    return problems
+
+
+def _own_problems(turn: Turn, seen: set[str]) -> list[str]:
+    problems = []
+    if turn.tool_calls and turn.role != "assistant":
+        problems.append("only the assistant calls tools")
+    if not turn.text.strip() and not turn.tool_calls:
+        problems.append("is empty")
+    ids = [call.id for call in turn.tool_calls]
+    if len(set(ids)) < len(ids) or seen.intersection(ids):
+        problems.append("a tool call id is used twice")
+    for call in turn.tool_calls:
+        if not _ID.fullmatch(call.id):
+            problems.append(f"tool call id {call.id!r} is not portable")
+        if not _NAME.fullmatch(call.name):
+            problems.append(f"tool name {call.name!r} is not portable")
+    return problems
+
+
+def _first_of_each(calls: Iterable[ToolCall], called: set[str]) -> tuple[ToolCall, ...]:
+    fresh = []
+    for call in calls:
+        if call.id not in called:
+            called.add(call.id)
+            fresh.append(call)
+    return tuple(fresh)
+
+
+def _result(call: ToolCall, later: Iterable[Turn]) -> Turn:
+    for turn in later:
+        if turn.role == "tool" and turn.tool_call_id == call.id:
+            return Turn("tool", turn.text, tool_call_id=call.id, tool_name=call.name)
+    return Turn("tool", INTERRUPTED, tool_call_id=call.id, tool_name=call.name)
+
+
+def _portable(turn: Turn) -> Turn:
+    text = clean(turn.text)
+    if turn.role == "tool":
+        return replace(turn, text=text, tool_call_id=portable_id(turn.tool_call_id or ""))
+    calls = tuple(
+        replace(call, id=portable_id(call.id), name=_portable_name(call.name))
+        for call in turn.tool_calls
+    )
+    return replace(turn, text=text, tool_calls=calls)
+
+
+def portable_id(provider_id: str) -> str:
+    """A tool call id that every provider accepts; the same id always becomes the same one."""
+    if _ID.fullmatch(provider_id):
+        return provider_id
+    return f"call_{hashlib.sha256(provider_id.encode('utf-8', 'replace')).hexdigest()[:24]}"
+
+
+def _portable_name(name: str) -> str:
+    return name if _NAME.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"

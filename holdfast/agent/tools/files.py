@@ -1,0 +1,145 @@
+"""The file tools: read, write and edit below the working directory. All of them block."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.agent.conversation import ToolCall
+from holdfast.agent.tools import confined
+from holdfast.agent.tools.arguments import problem_with
+from holdfast.agent.tools.listing import grep, list_files
+from holdfast.agent.tools.outcome import ToolOutcome, ToolProblem
+from holdfast.agent.tools.specs import BY_NAME
+
+READ_LINES_DEFAULT = 2000
+# The whole answer stays below the 32 KiB at which tool outputs are cut for the model: a page that
+# is cut there would name the wrong next line.
+READ_BYTES_MAX = 30 * 1024
+BINARY_PROBE_BYTES = 8192
+
+FileTool = Callable[[dict[str, Any], Path], dict[str, Any]]
+
+
+def run_file_tool(name: str, arguments: dict[str, Any], working_directory: Path) -> ToolOutcome:
+    """What the tool answers; trouble that the model can act on is an outcome, not an exception.
+
+    It blocks on the disk for up to some seconds: call it in a thread.
+    """
+    problem = problem_with(BY_NAME[name], ToolCall(id="", name=name, arguments=arguments))
+    if problem is not None:
+        return ToolOutcome(problem, is_error=True)
+    present = {key: value for key, value in arguments.items() if value is not None}
+    try:
+        return ToolOutcome(FILE_TOOLS[name](present, Path(working_directory)))
+    except ToolProblem as trouble:
+        return ToolOutcome(str(trouble), is_error=True)
+
+
+def read_file(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+    """A page of lines, counted from 1, and where the next page starts."""
+    place = confined.locate(arguments["path"], working_directory)
+    content = confined.read(place)
+    if b"\0" in content[:BINARY_PROBE_BYTES]:
+        raise ToolProblem(f"{place.relative} is a binary file of {len(content)} bytes.")
+    lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
+    offset = int(arguments.get("offset", 1))
+    if offset > max(len(lines), 1):
+        raise ToolProblem(f"{place.relative} has {len(lines)} lines; there is no line {offset}.")
+    last = offset - 1 + int(arguments.get("limit", READ_LINES_DEFAULT))
+    page = _page(lines[offset - 1 : last])
+    following = offset + len(page)
+    answer: dict[str, Any] = {
+        "path": place.relative,
+        "content": "".join(page),
+        "offset": offset,
+        "lines": len(page),
+        "total_lines": len(lines),
+        "truncated": following <= len(lines),
+    }
+    if following <= len(lines):
+        answer["next_offset"] = following
+    return answer
+
+
+def _page(lines: list[str]) -> list[str]:
+    page: list[str] = []
+    room = READ_BYTES_MAX
+    for line in lines:
+        size = len(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace"))
+        if size > room:
+            if not page:
+                page.append(
+                    f"{line[: READ_BYTES_MAX // 8]} [… line of {len(line)} characters cut]\n"
+                )
+            break
+        page.append(line)
+        room -= size
+    return page
+
+
+def write_file(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+    """Replace or create a file, all of it or nothing."""
+    place = confined.locate(arguments["path"], working_directory)
+    content = _bytes(arguments["content"])
+    created = confined.write(place, content)
+    return {"path": place.relative, "bytes": len(content), "created": created}
+
+
+def edit_file(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+    """Replace one exact text, or every match of it."""
+    place = confined.locate(arguments["path"], working_directory)
+    content = confined.read(place)
+    old, new = _bytes(arguments["old_string"]), _bytes(arguments["new_string"])
+    if old == new:
+        raise ToolProblem("old_string and new_string are the same.")
+    if old not in content and b"\r\n" in content:
+        # The model saw plain line ends.
+        old, new = _windows(old), _windows(new)
+    matches = content.count(old)
+    if matches == 0:
+        raise ToolProblem(
+            f"old_string is not in {place.relative}. Read the file again: it must match exactly, "
+            "with its spaces and line ends."
+        )
+    if matches > 1 and not arguments.get("replace_all", False):
+        raise ToolProblem(
+            f"old_string is {matches} times in {place.relative} (lines "
+            f"{_line_numbers(content, old)}). Add context to make it unique, or set replace_all."
+        )
+    changed = content.replace(old, new)
+    if len(changed) > confined.FILE_BYTES_MAX:
+        raise ToolProblem(f"{place.relative} would grow beyond 16 MiB.")
+    confined.write(place, changed)
+    return {"path": place.relative, "replacements": matches}
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ToolProblem("The text holds half of a surrogate pair, which no file can.") from error
+
+
+def _windows(text: bytes) -> bytes:
+    return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+
+def _line_numbers(content: bytes, wanted: bytes, shown_max: int = 5) -> str:
+    numbers: list[str] = []
+    position = content.find(wanted)
+    while position >= 0 and len(numbers) < shown_max:
+        numbers.append(str(content.count(b"\n", 0, position) + 1))
+        position = content.find(wanted, position + len(wanted))
+    return ", ".join(numbers) + (", …" if position >= 0 else "")
+
+
+FILE_TOOLS: dict[str, FileTool] = {
+    "read_file": read_file,
+    "write_file": write_file,
+    "edit_file": edit_file,
+    "list_files": list_files,
+    "grep": grep,
+}

@@ -1,0 +1,170 @@
+"""Being there: attach to one session and talk to it, or watch all of them live."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.output import AsJson, SessionName, ago, clean
+
+WATCH_ROWS = 30
+REFRESH_S = 2.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command()(attach)
+    app.command()(watch)
+
+
+def attach(
+    session: SessionName,
+    observe: Annotated[bool, typer.Option(help="Only look; others may be attached.")] = False,
+    history: Annotated[int, typer.Option(min=0, help="Show so many earlier messages.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """See a session live: history, text as it comes, tool calls, states. What you type is sent.
+
+    Ctrl-D or Ctrl-] detaches; the session goes on. After a lost connection it goes on by itself
+    where it was.
+    """
+    from holdfast.cli.connection import connect
+    from holdfast.client.errors import Refused
+
+    with connect() as client:
+        found = client.session(session)
+        stream = client.stream(found["id"], observe=observe)
+        view = _View(client, found, stream, history=history, as_json=as_json)
+        try:
+            view.run(observe=observe)
+        except Refused as error:
+            if error.status != 409:
+                raise
+            raise Refused(
+                409, error.code, "somebody is attached to this session; look on with --observe"
+            ) from error
+
+
+def watch(
+    as_json: AsJson = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the list once and leave.")] = False,
+) -> None:
+    """Show all your sessions live; Ctrl-C leaves."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from holdfast.cli.connection import connect
+    from holdfast.client.system_stream import system_frames
+
+    with connect() as client:
+        if as_json:
+            for frame in system_frames(client.url, client.token, wait_s=None):
+                typer.echo(json.dumps(frame))
+                if once:
+                    return
+            return
+        if once:
+            Console().print(_table(client, None))
+            return
+        with Live(_table(client, None), refresh_per_second=4, screen=sys.stdout.isatty()) as live:
+            for frame in system_frames(client.url, client.token, wait_s=REFRESH_S):
+                live.update(_table(client, frame))
+
+
+class _View:
+    """One attached session: frames in a thread, the keyboard in the foreground."""
+
+    def __init__(
+        self, client: Any, session: Any, stream: Any, *, history: int, as_json: bool
+    ) -> None:
+        from holdfast.cli.rendering import Renderer
+
+        self.client = client
+        self.session = session
+        self.stream = stream
+        self.history = history
+        self.as_json = as_json
+        self.renderer = Renderer()
+        self.welcomed = threading.Event()
+        self.trouble: Exception | None = None
+
+    def run(self, *, observe: bool) -> None:
+        """Until the keyboard detaches or the session is over."""
+        from holdfast.cli.keyboard import line_mode, lines
+
+        reader = threading.Thread(target=self._show_frames, daemon=True)
+        reader.start()
+        self.welcomed.wait(timeout=30.0)
+        if self.trouble is None:
+            with line_mode():
+                for line in lines(lambda: not reader.is_alive()):
+                    if line.strip() and not observe:
+                        self._say(line)
+                if not sys.stdin.isatty():
+                    self._wait_until_idle()
+        self.stream.close()
+        reader.join(timeout=5.0)
+        if self.trouble is not None:
+            raise self.trouble
+
+    def _show_frames(self) -> None:
+        try:
+            for frame in self.stream:
+                if self.as_json:
+                    typer.echo(json.dumps(vars(frame), ensure_ascii=False))
+                elif frame.type == "welcome" and not self.welcomed.is_set():
+                    self._show_history(frame.payload)
+                else:
+                    self.renderer.show(frame)
+                self.welcomed.set()
+        except Exception as error:  # noqa: BLE001 - raised again in the foreground
+            self.trouble = error
+        finally:
+            self.welcomed.set()
+
+    def _show_history(self, welcome: dict[str, Any]) -> None:
+        from holdfast.cli.rendering import history_line, plain_text
+
+        said = self.client.messages(self.session["id"])
+        for message in said[-self.history :] if self.history else []:
+            typer.echo(history_line(message))
+        for message in said:
+            self.renderer.streamed[message["id"]] = plain_text(message["content"])
+        state = (welcome.get("session") or self.session)["state"]
+        self.renderer.note(f"· {self.session['id']} is {state}; Ctrl-D or Ctrl-] detaches")
+
+    def _say(self, line: str) -> None:
+        from holdfast.client.errors import ClientError
+
+        try:
+            accepted = self.client.send(self.session["id"], line)
+        except ClientError as error:
+            self.renderer.note(f"! {error}")
+            return
+        if accepted["session"]["state"] == "queued":
+            self.renderer.note("· queued: too many sessions run at once")
+
+    def _wait_until_idle(self) -> None:
+        """Piped input has an end, but its answers should still be seen."""
+        while self.client.session(self.session["id"])["state"] == "running":
+            time.sleep(0.1)
+
+
+def _table(client: Any, frame: dict[str, Any] | None) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    total = (frame or {}).get("payload", {}).get("total")
+    title = None if total is None else f"{total} running"
+    table = Table("id", "state", "title", "active", "preview", box=box.SIMPLE_HEAD, title=title)
+    for one in client.get("/sessions", limit=WATCH_ROWS)["items"]:
+        cells = (one["id"], one["state"], one.get("title") or "-")
+        rest = (ago(one.get("last_active")), one.get("preview") or "")
+        table.add_row(*[Text(clean(cell)) for cell in (*cells, *rest)])
+    return table

@@ -1,0 +1,133 @@
+"""What `.holdfast/project.yaml` may say. Unknown keys are errors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from holdfast.domain.memory import MemorySettings
+
+PROJECT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}[a-z0-9]$"
+ROOT_ONLY_TOOLS = ("todo", "issue")
+
+
+class Strict(BaseModel):
+    """A frozen model that takes no key it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolSwitch(Strict):
+    """Whether an agent may use one tool."""
+
+    enabled: bool = True
+
+
+class CompactionSettings(Strict):
+    """When the context is full, and what is done then."""
+
+    strategy: Literal["drop", "summarize", "delegate", "checkpoint"] = "summarize"
+    upper: float = Field(default=0.85, gt=0, le=1)
+    lower: float = Field(default=0.60, gt=0, le=1)
+    keep_turns: int = Field(default=2, ge=1, le=100)
+    delegate_to: str | None = Field(default=None, max_length=1000)  # a subagent, or command:…
+    observers: list[str] = Field(default_factory=list, max_length=8)
+    schedule_minutes: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def check_order(self) -> CompactionSettings:
+        """The lower mark lies below the upper one."""
+        if self.lower >= self.upper:
+            raise ValueError("compaction.lower must be less than compaction.upper")
+        return self
+
+
+class CageFiles(Strict):
+    """Which paths a caged process sees beside its working directory."""
+
+    read_write: list[str] = Field(default_factory=list, max_length=64)
+    read_only: list[str] = Field(default_factory=list, max_length=64)
+    hidden: list[str] = Field(default_factory=list, max_length=64)
+
+
+class CageSettings(Strict):
+    """What a caged process may touch and how much it may use."""
+
+    fs: CageFiles = Field(default_factory=CageFiles)
+    net: bool = False
+    env: list[str] = Field(default_factory=list, max_length=128)
+    memory_mb: int | None = Field(default=None, ge=16)
+    pids: int | None = Field(default=None, ge=1)
+    walltime_s: float | None = Field(default=None, gt=0)
+    cpu_s: int | None = Field(default=None, ge=1)
+
+
+class AgentSpec(Strict):
+    """One agent of the tree; its subagents are the only ones it may call."""
+
+    model: str = Field(default="default", min_length=1, max_length=200)
+    system_prompt: str | None = Field(default=None, max_length=200_000)
+    tools: dict[str, ToolSwitch] = Field(default_factory=lambda: {"*": ToolSwitch()})
+    cage: CageSettings | Literal["disabled"] = "disabled"
+    terminal: bool = False
+    subagents: dict[str, AgentSpec] = Field(default_factory=dict, max_length=64)
+    description: str | None = Field(default=None, max_length=2000)
+    max_steps: int = Field(default=200, ge=1, le=100_000)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    compaction: CompactionSettings = Field(default_factory=CompactionSettings)
+
+    @field_validator("subagents")
+    @classmethod
+    def check_names(cls, subagents: dict[str, AgentSpec]) -> dict[str, AgentSpec]:
+        """Names fit into an agent path, and root-only tools stay with the root."""
+        for name, spec in subagents.items():
+            if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 64:
+                raise ValueError(f"subagent name {name!r}: letters, digits, - and _ only")
+            for tool in ROOT_ONLY_TOOLS:
+                if tool in spec.tools and spec.tools[tool].enabled:
+                    raise ValueError(f"tool {tool!r} is for the root agent only, not for {name!r}")
+        return subagents
+
+
+class Limits(Strict):
+    """Bounds of the whole project."""
+
+    running_sessions: int = Field(default=4, ge=1, le=1000)
+    max_steps: int | None = Field(default=None, ge=1, le=100_000)
+    max_cost_usd: float | None = Field(default=None, gt=0)
+    max_cost_usd_per_run: float | None = Field(default=None, gt=0)
+    subagents: int = Field(default=8, ge=1, le=8)
+
+
+class ProjectFile(Strict):
+    """The whole file, with its defaults."""
+
+    version: Literal[1] = 1
+    project: str = Field(pattern=PROJECT_NAME)
+    description: str | None = Field(default=None, max_length=280)
+    primary: AgentSpec = Field(default_factory=AgentSpec)
+    limits: Limits = Field(default_factory=Limits)
+    on_crash: Literal["resume", "fail"] = "resume"
+    auto_resume: bool = False
+    memory: MemorySettings | None = None  # None: the defaults, switched on
+
+    @property
+    def remembering(self) -> MemorySettings:
+        """The settings of the memory that all agents of the project share."""
+        return self.memory or MemorySettings()
+
+    def agent(self, path: str) -> AgentSpec:
+        """The agent at a path such as `primary` or `primary.subagents.researcher`."""
+        spec = self.primary
+        names = path.split(".")[1:]
+        for marker, name in zip(names[::2], names[1::2], strict=True):
+            if marker != "subagents" or name not in spec.subagents:
+                raise KeyError(path)
+            spec = spec.subagents[name]
+        return spec
+
+
+def subagent_path(parent: str, name: str) -> str:
+    """The agent path of `parent`'s subagent `name`."""
+    return f"{parent}.subagents.{name}"

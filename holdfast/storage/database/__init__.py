@@ -1,0 +1,1 @@
+"""Engine, tables, migrations and blobs: what every other room stands on."""

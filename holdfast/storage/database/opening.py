@@ -1,0 +1,116 @@
+"""Opens the store: creates it, brings it up to date, or refuses with what to do."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import inspect, text
+from sqlalchemy.exc import DatabaseError
+
+from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.engine import Store
+from holdfast.storage.database.sqlite_driver import version_warning
+from holdfast.storage.database.trouble import StoreRefused
+
+# The newest revision of the chain. A store at another one is migrated, a newer one refused.
+REVISION = "0003"
+KNOWN_REVISIONS = ("0001", "0002", "0003")
+MIGRATIONS = Path(__file__).with_name("migrations")
+
+
+class OpenStore(Store):
+    """A store that is up to date, with its blob folder."""
+
+    def __init__(self, url: str, home: Path, *, synchronous: str = "FULL") -> None:
+        super().__init__(url, synchronous=synchronous)
+        self.home = home
+        self.blobs = BlobFolder(home / "blobs")
+
+    def warnings(self) -> list[str]:
+        """What the operator should know about what the store stands on."""
+        warning = version_warning() if self.is_sqlite else None
+        return [] if warning is None else [warning]
+
+
+def open_store(database_url: str | None, home: Path, *, synchronous: str = "FULL") -> OpenStore:
+    """The store in `home`, or at `database_url`, ready for use."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    url = database_url or f"sqlite:///{home / 'holdfast.sqlite'}"
+    store = OpenStore(url, home, synchronous=synchronous)
+    if store.is_sqlite:
+        # Before the first connection, which would make it readable by everybody.
+        Path(store.url.removeprefix("sqlite:///")).touch(mode=0o600)
+    try:
+        if _revision(store) != REVISION:
+            with _one_at_a_time(home):
+                _bring_up_to_date(store, home)
+    except DatabaseError as error:
+        store.close()
+        raise StoreRefused(
+            f"the database cannot be read ({error.orig}). Put back a backup, or move it away"
+            " to begin anew; sessions in it are lost then"
+        ) from error
+    except StoreRefused:
+        store.close()
+        raise
+    return store
+
+
+@contextmanager
+def _one_at_a_time(home: Path) -> Iterator[None]:
+    file = os.open(home / "migrate.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _bring_up_to_date(store: OpenStore, home: Path) -> None:
+    revision = _revision(store)
+    if revision == REVISION:
+        return
+    if revision is not None and revision not in KNOWN_REVISIONS:
+        raise StoreRefused(
+            f"the database is at revision {revision}, newer than this Holdfast knows"
+            f" ({REVISION}). Install the newer Holdfast again"
+        )
+    if store.is_sqlite:
+        path = Path(store.url.removeprefix("sqlite:///"))
+        if revision is not None:
+            _back_up(path, revision)
+    _migrate(store)
+
+
+def _revision(store: Store) -> str | None:
+    with store.reader.connect() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _back_up(path: Path, revision: str) -> None:
+    """A copy beside the file, before its data is changed."""
+    target = path.with_name(f"{path.name}.before-{REVISION}-from-{revision}")
+    shutil.copy2(path, target)
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists():
+        shutil.copy2(wal, target.with_name(target.name + "-wal"))
+
+
+def _migrate(store: Store) -> None:
+    # Alembic takes 0.4 s to import, and a store that is current never needs it.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with store.writer.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.commit()

@@ -1,0 +1,1 @@
+"""Issues of a project and their todos."""

@@ -1,0 +1,1 @@
+"""Events, output frames and the feed that wakes their readers."""

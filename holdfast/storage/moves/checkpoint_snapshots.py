@@ -1,0 +1,149 @@
+"""What a checkpoint shows of the work that it interrupted, and how the wire shows a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import select
+
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import Message, SubagentInvocation, ToolCallRow
+from holdfast.storage.database.tables_history import Checkpoint, Compaction, Frame, Pty
+from holdfast.storage.moves import prompt_edits
+
+OUTPUT_CHARS = 500
+INPUT_CHARS_MAX = 8192
+ITEMS_MAX = 100
+FRAMES_MAX = 500
+_calls, _invocations, _messages = table(ToolCallRow), table(SubagentInvocation), table(Message)
+_frames, _ptys, _compactions = table(Frame), table(Pty), table(Compaction)
+
+
+def snapshot(db: Db, session_id: str, run_id: str | None) -> dict[str, Any]:
+    """The run's subagents and its tool calls without a result."""
+    if run_id is None:
+        return {"active_subagents": [], "pending_tool_calls": []}
+    return {
+        "active_subagents": _subagents(db, session_id, run_id),
+        "pending_tool_calls": _pending_calls(db, run_id),
+    }
+
+
+def checkpoint_json(db: Db, row: Checkpoint) -> dict[str, Any]:
+    """The checkpoint of K-059, with its edits and, when one is pending, its compaction."""
+    shown = {
+        name: getattr(row, name)
+        for name in (
+            *("id", "session_id", "run_id", "created_at", "created_by", "reason"),
+            *("compaction_id", "message_history_cursor", "message_seq", "message_count"),
+            *("resumed_at", "rolled_back", "superseded_by", "archived", "head_id"),
+            *("tree", "tree_note"),
+        )
+    }
+    edits = prompt_edits.of_checkpoint(db, row.id)
+    shown |= {
+        "active_subagents": row.snapshot.get("active_subagents", []),
+        "pending_tool_calls": row.snapshot.get("pending_tool_calls", []),
+        "prompts_in_effect": prompt_edits.in_effect(row.prompts),
+        "prompt_edits": [prompt_edits.edit_json(edit) for edit in edits],
+        "can_restore_files": row.tree is not None,
+        "can_undo_restore": row.undo_tree is not None,
+    }
+    if row.compaction_id is not None:
+        shown["compaction"] = _compaction(db, row.compaction_id)
+    return shown
+
+
+def _pending_calls(db: Db, run_id: str) -> list[dict[str, Any]]:
+    rows = (
+        select(_calls)
+        .where(_calls.c.run_id == run_id, _calls.c.state.in_(("pending", "running")))
+        .order_by(_calls.c.created_at, _calls.c.position)
+        .limit(ITEMS_MAX)
+    )
+    return [
+        {
+            "id": row.id,
+            "tool_name": row.tool_name,
+            "caller": row.caller,
+            "input": _short_input(row.input),
+            "state": row.state,
+            "created_at": row.created_at,
+        }
+        for row in db.connection().execute(rows)
+    ]
+
+
+def _short_input(given: Any) -> Any:
+    """The input itself, or its beginning when it would make the snapshot large."""
+    text = json.dumps(given, ensure_ascii=False)
+    return given if len(text) <= INPUT_CHARS_MAX else {"truncated": text[:INPUT_CHARS_MAX]}
+
+
+def _subagents(db: Db, session_id: str, run_id: str) -> list[dict[str, Any]]:
+    rows = (
+        select(_invocations)
+        .where(_invocations.c.run_id == run_id)
+        .order_by(_invocations.c.spawned_at, _invocations.c.id)
+        .limit(ITEMS_MAX)
+    )
+    found = db.connection().execute(rows).all()
+    streaming = _streaming(db, session_id) if found else {}
+    return [
+        {
+            "id": row.id,
+            "name": row.subagent_name,
+            "agent_path": row.agent_path,
+            "state": "suspended" if row.state in ("spawned", "running") else "exited",
+            "cage_id": row.cage_id,
+            "last_output": _last_output(db, row.id, streaming.get(row.agent_path, "")),
+            "pty_id": _terminal(db, run_id, row.subagent_name),
+        }
+        for row in found
+    ]
+
+
+def _last_output(db: Db, invocation_id: str, streaming: str) -> str:
+    newest = (
+        select(_messages.c.content)
+        .where(_messages.c.invocation_id == invocation_id, _messages.c.role == "subagent")
+        .order_by(_messages.c.seq.desc())
+        .limit(10)
+    )
+    said = [text for text in db.connection().execute(newest).scalars() if text]
+    return "\n".join([*reversed(said), *([streaming] if streaming else [])])[-OUTPUT_CHARS:]
+
+
+def _streaming(db: Db, session_id: str) -> dict[str, str]:
+    """Text that is still on its way: streamed, but of no stored message yet."""
+    newest = (
+        select(_frames)
+        .where(_frames.c.session_id == session_id)
+        .order_by(_frames.c.seq.desc())
+        .limit(FRAMES_MAX)
+    )
+    deltas = [row.payload for row in db.connection().execute(newest) if row.type == "delta"]
+    ids = {str(payload.get("message_id")) for payload in deltas}
+    whole = set(
+        db.connection().execute(select(_messages.c.id).where(_messages.c.id.in_(ids))).scalars()
+    )
+    text: dict[str, str] = {}
+    for payload in reversed(deltas):
+        if payload.get("message_id") not in whole:
+            path = str(payload.get("agent_path", ""))
+            text[path] = text.get(path, "") + str(payload.get("text", ""))
+    return text
+
+
+def _terminal(db: Db, run_id: str, name: str) -> str | None:
+    rows = select(_ptys.c.id).where(_ptys.c.run_id == run_id, _ptys.c.subagent == name)
+    found: str | None = db.connection().execute(rows.limit(1)).scalar()
+    return found
+
+
+def _compaction(db: Db, compaction_id: str) -> dict[str, Any] | None:
+    row = db.connection().execute(select(_compactions).where(_compactions.c.id == compaction_id))
+    found = row.first()
+    return None if found is None else dict(found._mapping)

@@ -1,0 +1,154 @@
+"""Forks by reference: a new session that sees its source as it was, at the cost of a few rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+
+from holdfast.domain.clock import now_ms
+from holdfast.domain.errors import BadRequest, NotFound
+from holdfast.domain.events import SessionForked
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import insert_once, table
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables_history import Derivation
+from holdfast.storage.log import events
+from holdfast.storage.moves import checkpoints, heads
+from holdfast.storage.sessions import sessions
+
+SOURCE_MISSING = "Source session not found."
+_derivations = table(Derivation)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where the source is left: a cutoff of its messages, of their changes, and its prompts."""
+
+    head_id: str | None
+    message_seq: int
+    change: int
+    message_count: int
+    prompts: dict[str, str]
+
+
+def fork(
+    db: Db,
+    blobs: BlobFolder,
+    *,
+    source_session: str,
+    operator: str,
+    new_session_id: str,
+    checkpoint_id: str | None = None,
+    head_id: str | None = None,
+    **columns: Any,
+) -> SessionRow:
+    """A new idle session that goes on from the source's current point, a checkpoint or a head.
+
+    `columns` are those of the new session; what they leave out is as in the source. The source is
+    only read. The same id twice is one fork.
+    """
+    known = sessions.find(db, new_session_id)
+    if known is not None:
+        return known
+    source = sessions.find(db, source_session)
+    if source is None or source.created_by != operator or source.purged:
+        raise NotFound(SOURCE_MISSING)
+    point = _point(db, blobs, source, checkpoint_id, head_id)
+    inherited = {
+        "project_id": source.project_id,
+        "working_directory": source.working_directory,
+        "dsl_hash": source.dsl_hash,
+        "mode": source.mode,
+        "model_override": source.model_override,
+        "source": source.source,
+    }
+    given = {name: value for name, value in columns.items() if value is not None}
+    row = SessionRow(
+        **{**inherited, **given},
+        id=new_session_id,
+        created_by=operator,
+        forked_from=source.id,
+        parent_session_id=source.id,
+        prompts=point.prompts,
+        preview=source.preview,
+        message_seq=point.message_seq,
+        message_count=point.message_count,
+    )
+    _record(db, source.id, new_session_id, point)
+    created = sessions.create(db, row)
+    forked = SessionForked(
+        session_id=new_session_id,
+        source_session_id=source.id,
+        source_head_id=point.head_id,
+        checkpoint_id=checkpoint_id,
+    )
+    events.append(db, new_session_id, forked, row=("session", new_session_id))
+    return sessions.get(db, created.id)
+
+
+def _record(db: Db, source_id: str, target_id: str, point: Point) -> None:
+    """The edge from the source to the fork; the same fork twice is one edge."""
+    insert_once(
+        db,
+        Derivation,
+        {
+            "id": new_id(),
+            "type": "fork",
+            "source_session": source_id,
+            "source_head": point.head_id,
+            "target_session": target_id,
+            "cutoff_seq": point.message_seq,
+            "cutoff_change": point.change,
+            "created_at": now_ms(),
+        },
+    )
+
+
+def derivation(db: Db, session_id: str) -> Derivation | None:
+    """The edge to the session that this one was made from, or None."""
+    row = db.connection().execute(
+        select(_derivations).where(_derivations.c.target_session == session_id)
+    )
+    found = row.first()
+    return None if found is None else Derivation(**found._mapping)
+
+
+def kept_for_forks(db: Db, session_id: str) -> int | None:
+    """Up to which seq forks read this session's messages; None when no fork does.
+
+    A purge keeps these messages, the session's supersessions and the heads that derivations name.
+    """
+    deepest = select(func.max(_derivations.c.cutoff_seq)).where(
+        _derivations.c.source_session == session_id
+    )
+    found = db.connection().execute(deepest).scalar()
+    return None if found is None else int(found)
+
+
+def _point(
+    db: Db,
+    blobs: BlobFolder,
+    source: SessionRow,
+    checkpoint_id: str | None,
+    head_id: str | None,
+) -> Point:
+    if checkpoint_id is not None and head_id is not None:
+        raise BadRequest("fork from a checkpoint or from a head, not from both")
+    if checkpoint_id is not None:
+        at = checkpoints.get(db, source.id, checkpoint_id)
+        return Point(at.head_id, at.message_seq, at.change, at.message_count, at.prompts)
+    if head_id is not None:
+        head = heads.get(db, source.id, head_id)
+        prompts = heads.root(blobs, head.id)["prompts"]
+        return Point(head.id, head.message_seq, head.change, head.message_count, prompts)
+    return Point(
+        source.current_head,
+        source.message_seq,
+        source.change_seq,
+        source.message_count,
+        source.prompts,
+    )

@@ -1,0 +1,1 @@
+"""Operators, their projects and the project files."""

@@ -1,0 +1,196 @@
+"""Projects: folders with a project file, each as one operator loaded it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import func
+from sqlmodel import col, select
+
+from holdfast.domain.clock import now_ms
+from holdfast.domain.errors import Conflict, DslInvalid, NotFound
+from holdfast.domain.events import DslChanged
+from holdfast.domain.ids import new_id
+from holdfast.domain.lifecycle import OVER, State
+from holdfast.domain.project_file import ProjectFile
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
+from holdfast.storage.log import events
+from holdfast.storage.projects.project_file import LoadedFile
+
+PROJECTS_PER_PAGE_MAX = 500
+FILES_KEPT_MAX = 256
+_FILES: dict[str, ProjectFile] = {}
+WATCHED_MAX = 10_000
+NAMESAKES_MAX = 10
+SESSIONS_TOLD_MAX = 500
+
+
+def load(
+    db: Db, operator_id: str, loaded: LoadedFile, *, default_limit: int = 4
+) -> tuple[Project, bool]:
+    """The project of this folder and whether it is new; an old one takes the file as it is now."""
+    limit = loaded.running_sessions or default_limit
+    found = by_path(db, operator_id, str(loaded.path))
+    if found is not None:
+        if found.dsl_hash != loaded.hash:
+            _tell_sessions(db, found, loaded.hash)
+        _apply(db, found, loaded, limit)
+        return found, False
+    now = now_ms()
+    project = Project(
+        id=new_id(),
+        created_by=operator_id,
+        name=loaded.file.project,
+        path=str(loaded.path),
+        created_at=now,
+        updated_at=now,
+    )
+    _apply(db, project, loaded, limit)
+    return project, True
+
+
+def mark_invalid(db: Db, operator_id: str, project_id: str, error: DslInvalid) -> Project:
+    """The file is broken: no new session until it is mended. The last good hash stays."""
+    project = get(db, operator_id, project_id)
+    project.state = "invalid"
+    project.error = {"code": error.code, "message": error.message, "details": error.details}
+    project.updated_at = now_ms()
+    db.add(project)
+    db.flush()
+    return project
+
+
+def _apply(db: Db, project: Project, loaded: LoadedFile, limit: int) -> None:
+    """Take over a file that is valid; sessions that exist keep theirs (K-126)."""
+    keep_file(db, loaded.hash, loaded.content)
+    project.name = loaded.file.project
+    project.dsl_hash = loaded.hash
+    project.running_limit = limit
+    project.state = "ready"
+    project.error = None
+    project.updated_at = now_ms()
+    db.add(project)
+    db.flush()
+
+
+def _tell_sessions(db: Db, project: Project, new_hash: str) -> None:
+    """Sessions that go on with the old file say so on their events channel."""
+    open_states = [state.value for state in State if state not in OVER]
+    rows = db.exec(
+        select(SessionRow.id)
+        .where(
+            SessionRow.project_id == project.id,
+            col(SessionRow.state).in_(open_states),
+            col(SessionRow.archived).is_(False),
+        )
+        .order_by(col(SessionRow.last_active).desc())
+        .limit(SESSIONS_TOLD_MAX)
+    )
+    changed = DslChanged(project_id=project.id, old_hash=project.dsl_hash, new_hash=new_hash)
+    for session_id in rows.all():
+        events.append(db, session_id, changed)
+
+
+def keep_file(db: Db, file_hash: str, content: dict[str, Any]) -> None:
+    """Store a project file by its hash, once."""
+    if db.get(ProjectFileRow, file_hash) is None:
+        db.add(ProjectFileRow(hash=file_hash, content=content, created_at=now_ms()))
+        db.flush()
+
+
+def file_by_hash(db: Db, file_hash: str) -> ProjectFile:
+    """The project file that a session began with; a hash always names the same one."""
+    known = _FILES.get(file_hash)
+    if known is not None:
+        return known
+    row = db.get(ProjectFileRow, file_hash)
+    if row is None:
+        raise NotFound("no such project file")
+    if len(_FILES) >= FILES_KEPT_MAX:
+        _FILES.clear()
+    return _FILES.setdefault(file_hash, ProjectFile.model_validate(row.content))
+
+
+def by_path(db: Db, operator_id: str, path: str) -> Project | None:
+    """The operator's project in this folder."""
+    return db.exec(
+        select(Project).where(Project.created_by == operator_id, Project.path == path)
+    ).first()
+
+
+def get(db: Db, operator_id: str, project_id: str) -> Project:
+    """The operator's own project, or NotFound."""
+    found = db.get(Project, project_id)
+    if found is None or found.created_by != operator_id:
+        raise NotFound("no such project")
+    return found
+
+
+def by_id(db: Db, project_id: str) -> Project:
+    """Anybody's project, for the worker's own steps."""
+    found = db.get(Project, project_id)
+    if found is None:
+        raise NotFound("no such project")
+    return found
+
+
+def named(db: Db, operator_id: str, name: str) -> Project:
+    """The operator's own project by its id or its name; a name that several have is refused."""
+    found = db.get(Project, name)
+    if found is not None and found.created_by == operator_id:
+        return found
+    mine = select(Project).where(Project.created_by == operator_id, Project.name == name)
+    rows = db.exec(mine.order_by(col(Project.id)).limit(NAMESAKES_MAX)).all()
+    if not rows:
+        raise NotFound("no such project")
+    if len(rows) > 1:
+        ids = [row.id for row in rows]
+        raise Conflict(f"several of your projects are named {name[:80]!r}: use an id", {"ids": ids})
+    return rows[0]
+
+
+def page(db: Db, operator_id: str, *, limit: int, after: str | None = None) -> list[Project]:
+    """The operator's projects, oldest first."""
+    wanted = select(Project).where(Project.created_by == operator_id)
+    if after is not None:
+        wanted = wanted.where(col(Project.id) > after)
+    return list(db.exec(wanted.order_by(col(Project.id)).limit(min(limit, PROJECTS_PER_PAGE_MAX))))
+
+
+def everywhere(db: Db) -> list[Project]:
+    """The projects of all operators, for those who watch their files."""
+    return list(db.exec(select(Project).order_by(col(Project.id)).limit(WATCHED_MAX)))
+
+
+def running_counts(db: Db, project_ids: Iterable[str]) -> dict[str, int]:
+    """How many sessions run in each project; a project where none does is left out."""
+    counted = db.exec(
+        select(SessionRow.project_id, func.count())
+        .where(SessionRow.state == State.RUNNING, col(SessionRow.project_id).in_(list(project_ids)))
+        .group_by(SessionRow.project_id)
+    )
+    return {project_id: int(count) for project_id, count in counted}
+
+
+def view(project: Project, running: int) -> dict[str, Any]:
+    """The project as it is sent."""
+    return {
+        "id": project.id,
+        "name": project.name,
+        "path": project.path,
+        "state": project.state,
+        "dsl_hash": project.dsl_hash,
+        "running": running,
+        "limit": project.running_limit,
+        "error": project.error,
+        "created_at": project.created_at,
+        "updated_at": project.updated_at,
+    }
+
+
+def views(db: Db, projects: list[Project]) -> list[dict[str, Any]]:
+    """Several projects as they are sent, counted in one query."""
+    counts = running_counts(db, [project.id for project in projects])
+    return [view(project, counts.get(project.id, 0)) for project in projects]

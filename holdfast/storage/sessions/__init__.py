@@ -1,0 +1,1 @@
+"""Sessions, runs, messages, calls and terminals."""

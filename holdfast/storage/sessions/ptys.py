@@ -1,0 +1,113 @@
+"""Terminals as the database knows them, and what they showed once they are closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, select, update
+
+from holdfast.domain.clock import now_ms
+from holdfast.domain.errors import Conflict, NotFound
+from holdfast.domain.events import PtyAllocated, PtyClosed
+from holdfast.domain.ids import new_id
+from holdfast.domain.transcript import TEXT_CHARS_MAX, Transcript
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import insert_once, table
+from holdfast.storage.database.tables_history import Pty, PtyTranscript
+from holdfast.storage.log import events
+
+LIVE_MAX = 8
+_ptys, _transcripts = table(Pty), table(PtyTranscript)
+
+
+def opened(db: Db, pty: Pty) -> Pty:
+    """Store a new terminal and say so; the same id twice is one terminal. 409 at eight."""
+    if find(db, pty.id) is None:
+        if live_count(db, pty.session_id) >= LIVE_MAX:
+            raise Conflict(f"a session has at most {LIVE_MAX} terminals", {"limit": LIVE_MAX})
+        insert_once(db, Pty, {**pty.model_dump(), "created_at": now_ms()})
+        allocated = PtyAllocated(
+            pty_id=pty.id, session_id=pty.session_id, subagent_name=pty.subagent
+        )
+        events.append(db, pty.session_id, allocated, run_id=pty.run_id, row=("pty", pty.id))
+    return get(db, pty.session_id, pty.id)
+
+
+def closed(db: Db, pty_id: str, transcript: Transcript, *, blob_id: str | None) -> bool:
+    """The terminal is over; its timed lines are a blob by now. False when it was over before."""
+    pty = find(db, pty_id)
+    if pty is None or pty.state == "closed":
+        return False
+    db.connection().execute(
+        update(_ptys)
+        .where(_ptys.c.id == pty_id)
+        .values(
+            state="closed",
+            closed_at=now_ms(),
+            close_reason=transcript.reason,
+            exit_code=transcript.exit_code,
+        )
+    )
+    if blob_id is not None:
+        row = PtyTranscript(
+            id=new_id(),
+            run_id=pty.run_id,
+            session_id=pty.session_id,
+            pty_id=pty_id,
+            transcript=blob_id,
+            text=transcript.text.replace("\0", "")[:TEXT_CHARS_MAX],  # Postgres takes no NUL
+            line_count=transcript.line_count,
+            created_at=now_ms(),
+        )
+        insert_once(db, PtyTranscript, row.model_dump())
+    gone = PtyClosed(
+        pty_id=pty_id, reason=transcript.reason, transcript_lines=transcript.line_count
+    )
+    events.append(db, pty.session_id, gone, run_id=pty.run_id, row=("pty", pty_id))
+    return True
+
+
+def find(db: Db, pty_id: str) -> Pty | None:
+    """The terminal, or None."""
+    row = db.connection().execute(select(_ptys).where(_ptys.c.id == pty_id)).first()
+    return None if row is None else Pty(**row._mapping)
+
+
+def get(db: Db, session_id: str, pty_id: str) -> Pty:
+    """The session's terminal, or NotFound."""
+    pty = find(db, pty_id)
+    if pty is None or pty.session_id != session_id:
+        raise NotFound("Terminal not found.")
+    return pty
+
+
+def of_session(db: Db, session_id: str, *, limit: int = 500) -> list[Pty]:
+    """The session's terminals, newest first."""
+    rows = select(_ptys).where(_ptys.c.session_id == session_id)
+    rows = rows.order_by(_ptys.c.created_at.desc()).limit(limit)
+    return [Pty(**row._mapping) for row in db.connection().execute(rows)]
+
+
+def live(db: Db, *, limit: int = 10_000) -> list[Pty]:
+    """Every terminal that is not closed, of all sessions."""
+    rows = select(_ptys).where(_ptys.c.state != "closed").limit(limit)
+    return [Pty(**row._mapping) for row in db.connection().execute(rows)]
+
+
+def live_count(db: Db, session_id: str) -> int:
+    """How many of the session's terminals are alive."""
+    count = select(func.count()).where(_ptys.c.session_id == session_id, _ptys.c.state != "closed")
+    return int(db.connection().execute(count).scalar_one())
+
+
+def transcript_of(db: Db, pty_id: str) -> PtyTranscript | None:
+    """The stored transcript of a closed terminal."""
+    row = (
+        db.connection().execute(select(_transcripts).where(_transcripts.c.pty_id == pty_id)).first()
+    )
+    return None if row is None else PtyTranscript(**row._mapping)
+
+
+def pty_json(pty: Pty) -> dict[str, Any]:
+    """A terminal as the wire shows it."""
+    return {"pty_id": pty.id, **pty.model_dump(exclude={"id"})}

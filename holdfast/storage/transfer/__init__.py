@@ -1,0 +1,1 @@
+"""Sessions that leave the store or come into it: export, import, redaction."""

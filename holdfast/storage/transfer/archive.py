@@ -1,0 +1,160 @@
+"""A session's rows and blobs as one JSON value, and back again with the same ids and hashes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import delete, insert, select
+from sqlmodel import SQLModel
+
+from holdfast.domain.canonical import sha256
+from holdfast.domain.errors import ValidationFailed
+from holdfast.storage.database import blobs as blob_rows
+from holdfast.storage.database.blobs import BlobFolder, BlobMissing
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import (
+    Call,
+    Message,
+    Run,
+    SubagentInvocation,
+    Supersession,
+    ToolCallRow,
+)
+from holdfast.storage.database.tables_history import (
+    Checkpoint,
+    Compaction,
+    Derivation,
+    EventRow,
+    Frame,
+    Head,
+    PromptEdit,
+    Pty,
+    PtyTranscript,
+)
+
+BLOBS_MAX = 100_000
+INSERT_ROWS = 200
+# Everything that belongs to one session, in the order it is put back. Frames are not history.
+COLLECTIONS: dict[str, tuple[type[SQLModel], str, tuple[str, ...]]] = {
+    "messages": (Message, "session_id", ("seq",)),
+    "supersessions": (Supersession, "session_id", ("change", "number")),
+    "runs": (Run, "session_id", ("created_at", "id")),
+    "calls": (Call, "session_id", ("created_at", "id")),
+    "tool_calls": (ToolCallRow, "session_id", ("created_at", "id")),
+    "subagent_invocations": (SubagentInvocation, "session_id", ("spawned_at", "id")),
+    "checkpoints": (Checkpoint, "session_id", ("created_at", "id")),
+    "prompt_edits": (PromptEdit, "session_id", ("edited_at", "id")),
+    "compactions": (Compaction, "session_id", ("created_at", "id")),
+    "heads": (Head, "session_id", ("number",)),
+    "derivations": (Derivation, "target_session", ("created_at", "id")),
+    "ptys": (Pty, "session_id", ("created_at", "id")),
+    "transcripts": (PtyTranscript, "session_id", ("created_at", "id")),
+    "events": (EventRow, "session_id", ("seq",)),
+}
+# Rows that the database numbers itself.
+_NUMBERED = ("messages", "supersessions")
+_NAME_IN_JSON = re.compile(r'"(sha256:[0-9a-f]{64})"')
+_REFERENCE = re.compile(r"^sha256:([0-9a-f]{64})$")
+
+
+def rows_of(db: Db, session_id: str) -> dict[str, list[dict[str, Any]]]:
+    """Every collection of the session."""
+    return {name: _rows(db, name, session_id) for name in COLLECTIONS}
+
+
+def put_rows(db: Db, collections: dict[str, list[dict[str, Any]]]) -> None:
+    """Store the collections again; what is not theirs to say is left out or refused."""
+    for name, (model, _, _) in COLLECTIONS.items():
+        known = set(model.model_fields)
+        rows = []
+        for given in collections.get(name) or []:
+            if not isinstance(given, dict) or not set(given) <= known:
+                raise ValidationFailed(f"the export has an unknown field in {name}")
+            checked = model.model_validate(given).model_dump()
+            if name in _NUMBERED:
+                del checked["number"]
+            rows.append(checked)
+        for start in range(0, len(rows), INSERT_ROWS):
+            db.connection().execute(insert(table(model)), rows[start : start + INSERT_ROWS])
+
+
+def delete_rows(db: Db, session_id: str, *, keep: Iterable[str] = ()) -> dict[str, int]:
+    """Remove the session's rows for good, except the collections in `keep`; how many of each."""
+    removed: dict[str, int] = {}
+    for name, (model, owner, _) in reversed(COLLECTIONS.items()):
+        if name not in keep:
+            place = table(model)
+            gone = db.connection().execute(delete(place).where(place.c[owner] == session_id))
+            removed[name] = gone.rowcount
+    frames = table(Frame)
+    db.connection().execute(delete(frames).where(frames.c.session_id == session_id))
+    return removed
+
+
+def references(value: Any) -> set[str]:
+    """Every blob id in a JSON value, however deep."""
+    seen: set[str] = set()
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if _REFERENCE.match(item):
+                seen.add(item)
+        elif isinstance(item, dict):
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return seen
+
+
+def blobs_of(folder: BlobFolder, value: Any) -> dict[str, str]:
+    """The bytes of every blob that the value names, and that those name, in base64."""
+    return {blob_id: base64.b64encode(data).decode() for blob_id, data in _walk(folder, value)}
+
+
+def blobs_named(folder: BlobFolder, value: Any) -> set[str]:
+    """The ids of every blob that the value names, and that those name."""
+    return {blob_id for blob_id, _ in _walk(folder, value)}
+
+
+def put_blobs(db: Db, folder: BlobFolder, given: dict[str, str]) -> int:
+    """Store the bytes, each checked against its name, and commit their rows."""
+    for blob_id, encoded in given.items():
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError, TypeError):
+            raise ValidationFailed(f"blob {blob_id[:80]} is not base64") from None
+        if blob_id != f"sha256:{sha256(data)}":
+            raise ValidationFailed(f"blob {blob_id[:80]} does not match its name")
+        media_type = "application/json" if data[:1] in (b"{", b"[") else "application/octet-stream"
+        blob_rows.commit(db, folder.put(data, media_type))
+    return len(given)
+
+
+def _rows(db: Db, name: str, session_id: str) -> list[dict[str, Any]]:
+    model, owner, order = COLLECTIONS[name]
+    place = table(model)
+    rows = select(place).where(place.c[owner] == session_id)
+    rows = rows.order_by(*(place.c[column] for column in order))
+    return [dict(row._mapping) for row in db.connection().execute(rows)]
+
+
+def _walk(folder: BlobFolder, value: Any) -> Iterator[tuple[str, bytes]]:
+    """Each blob once; one whose bytes are gone is passed over."""
+    pending = references(value)
+    seen: set[str] = set()
+    while pending and len(seen) < BLOBS_MAX:
+        blob_id = pending.pop()
+        seen.add(blob_id)
+        try:
+            data = folder.read(blob_id)
+        except BlobMissing:
+            continue
+        yield blob_id, data
+        if data[:1] in (b"{", b"["):
+            pending |= set(_NAME_IN_JSON.findall(data.decode("utf-8", "replace"))) - seen

@@ -1,0 +1,132 @@
+"""A session as one JSON document: readable at the top, and whole enough to be imported again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import select
+
+from holdfast.domain.clock import now_ms
+from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
+from holdfast.storage.sessions import messages, session_views, sessions
+from holdfast.storage.sessions.lineage_levels import levels
+from holdfast.storage.sessions.message_views import message_json
+from holdfast.storage.transfer import archive
+from holdfast.storage.transfer.redaction import redact_all
+
+FORMAT = "holdfast.session"
+VERSION = 1
+# Sessions longer than this are exported up to here, and the document says so.
+MESSAGES_MAX = 200_000
+_sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectFileRow)
+
+
+def document(
+    db: Db,
+    folder: BlobFolder,
+    session: SessionRow,
+    *,
+    redacted: bool = False,
+    archived: bool = True,
+) -> dict[str, Any]:
+    """The export of one session (H-039). A redacted one is for reading: its hashes would lie."""
+    shown: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "exported_at": now_ms(),
+        "redacted": redacted,
+        "session": session_views.view(db, session),
+        "messages": conversation(db, session.id),
+    }
+    if redacted:
+        return {**shown, **redact_all({key: shown[key] for key in ("session", "messages")})}
+    return {**shown, "archive": _archive(db, folder, session)} if archived else shown
+
+
+def conversation(db: Db, session_id: str) -> list[dict[str, Any]]:
+    """Every message that the session sees, superseded ones too, as the wire shows them."""
+    page = messages.page(db, session_id, limit=MESSAGES_MAX, include_superseded=True)
+    return [message_json(message, causes) for message, causes in page]
+
+
+def documents(
+    store: OpenStore, operator_id: str, *, source: str | None = None, redacted: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Every session of the operator, oldest first, each document with how far the export is."""
+    ids = store.read(lambda db: _ids(db, operator_id, source))
+    for done, session_id in enumerate(ids, start=1):
+        exported = store.read(
+            lambda db, wanted=session_id: _document(db, store.blobs, wanted, redacted)  # type: ignore[misc]
+        )
+        if exported is not None:
+            yield {**exported, "progress": {"done": done, "total": len(ids)}}
+
+
+def _document(db: Db, folder: BlobFolder, session_id: str, redacted: bool) -> dict[str, Any] | None:
+    session = sessions.find(db, session_id)
+    if session is None or session.purged:
+        return None
+    return document(db, folder, session, redacted=redacted)
+
+
+def _archive(db: Db, folder: BlobFolder, session: SessionRow) -> dict[str, Any]:
+    rows = archive.rows_of(db, session.id)
+    project = db.connection().execute(
+        select(_projects.c.id, _projects.c.name, _projects.c.path).where(
+            _projects.c.id == session.project_id
+        )
+    )
+    file = db.connection().execute(
+        select(_files.c.content).where(_files.c.hash == session.dsl_hash)
+    )
+    found = project.first()
+    sources = _sources(db, session.id, rows)
+    return {
+        "session": session.model_dump(),
+        "project": None if found is None else dict(found._mapping),
+        "project_file": file.scalar(),
+        **rows,
+        "sources": sources,
+        # Prompts are named by the session's own row, edited ones perhaps by nothing else.
+        "blobs": archive.blobs_of(folder, [rows, sources, session.prompts]),
+    }
+
+
+def _sources(db: Db, session_id: str, own: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What the session reads of the sessions it was forked from, the nearest first."""
+    sources: list[dict[str, Any]] = []
+    edges = own["derivations"]
+    for level in levels(db, session_id)[1:]:
+        source = sessions.find(db, level.session_id)
+        if source is None:
+            break
+        rows = archive.rows_of(db, source.id)
+        named = {edge["source_head"] for edge in edges}
+        last = max((row["number"] for row in rows["heads"] if row["id"] in named), default=0)
+        sources.append(
+            {
+                "session": source.model_dump(),
+                "messages": [
+                    row for row in rows["messages"] if row["seq"] <= (level.cutoff_seq or 0)
+                ],
+                "supersessions": rows["supersessions"],
+                "heads": [row for row in rows["heads"] if row["number"] <= last],
+                "derivations": rows["derivations"],
+            }
+        )
+        edges = rows["derivations"]
+    return sources
+
+
+def _ids(db: Db, operator_id: str, source: str | None) -> list[str]:
+    mine = select(_sessions.c.id).where(
+        _sessions.c.created_by == operator_id, _sessions.c.purged.is_(False)
+    )
+    if source is not None:
+        mine = mine.where(_sessions.c.source == source)
+    return [str(row[0]) for row in db.connection().execute(mine.order_by(_sessions.c.created_at))]

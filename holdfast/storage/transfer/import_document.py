@@ -1,0 +1,173 @@
+"""Imports our own export: the same ids, events that verify, heads and blobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.domain.canonical import canonical, sha256
+from holdfast.domain.clock import now_ms
+from holdfast.domain.errors import BadRequest, Conflict, ValidationFailed
+from holdfast.domain.lifecycle import State
+from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import insert_once, table
+from holdfast.storage.database.tables import Project, SessionRow
+from holdfast.storage.log import events
+from holdfast.storage.projects.projects import keep_file
+from holdfast.storage.sessions import purged_workflows, sessions, titles
+from holdfast.storage.transfer import archive
+from holdfast.storage.transfer.export_document import FORMAT, VERSION
+
+_sessions, _projects = table(SessionRow), table(Project)
+IMPORTED_PROJECT = "imported"
+INTERRUPTED = {"code": "imported_while_running", "message": "The export was made during this run."}
+# The owner of a source that was only brought along for its fork sees no more of it than the fork.
+_HIDDEN = {
+    "purged": True,
+    "archived": True,
+    "state": State.ENDED.value,
+    "title": None,
+    "title_source": None,
+    "preview": "",
+    "current_head": None,
+    "active_run": None,
+    "current_checkpoint": None,
+    "event_seq": 0,
+    "event_hash": "",
+}
+
+
+def import_document(store: OpenStore, operator_id: str, document: Any) -> dict[str, Any]:
+    """Store one exported session for this operator, in one transaction.
+
+    A session that is already here unchanged is left alone; one that differs is a Conflict.
+    """
+    parts = _parts(document)
+    try:
+        return store.write(lambda db: _import(db, store.blobs, operator_id, parts))
+    except IntegrityError as error:
+        raise Conflict("something of this export is already here under another session") from error
+    except (ValidationError, TypeError, KeyError) as error:
+        raise ValidationFailed(f"the export is damaged: {str(error)[:300]}") from error
+
+
+def _parts(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise BadRequest("this is not an export of Holdfast")
+    if document.get("version") != VERSION:
+        raise BadRequest(f"this export has version {document.get('version')}, not {VERSION}")
+    parts = document.get("archive")
+    if not isinstance(parts, dict) or not isinstance(parts.get("session"), dict):
+        raise BadRequest("a redacted export is for reading only and cannot be imported")
+    return parts
+
+
+def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any]) -> dict[str, Any]:
+    row = _session_row(parts["session"], operator_id)
+    known = sessions.find(db, row.id)
+    if known is not None and not (known.purged and known.created_by == operator_id):
+        same = (
+            known.created_by == operator_id and known.event_hash == parts["session"]["event_hash"]
+        )
+        if not same:
+            raise Conflict("a session with this id is already here", {"session_id": row.id})
+        return {"session_id": row.id, "imported": False, "messages": known.message_count}
+    if known is not None:
+        # Kept for a fork after a purge, or brought along by one: the whole takes its place.
+        archive.delete_rows(db, row.id)
+        db.connection().execute(_sessions.delete().where(_sessions.c.id == row.id))
+    row.project_id = _project(db, operator_id, parts, row)
+    if row.title is not None and titles.holder(db, operator_id, row.title) is not None:
+        row.title = titles.next_title(db, operator_id, row.title)
+    blobs = archive.put_blobs(db, folder, parts.get("blobs") or {})
+    _settle(row, parts)
+    purged_workflows.drop(db, row.id)
+    insert_once(db, SessionRow, row.model_dump())
+    archive.put_rows(db, _own_rows(parts, row.id))
+    broken = events.broken_link(db, row.id)
+    if broken is not None:
+        raise ValidationFailed(f"event {broken} of the export does not follow from those before")
+    sources = [_import_source(db, operator_id, source) for source in parts.get("sources") or []]
+    return {
+        "session_id": row.id,
+        "imported": True,
+        "messages": len(parts.get("messages") or []),
+        "blobs": blobs,
+        "sources": [source for source in sources if source is not None],
+    }
+
+
+def _session_row(given: dict[str, Any], operator_id: str) -> SessionRow:
+    if not set(given) <= set(SessionRow.model_fields):
+        raise ValidationFailed("the export has an unknown field in its session")
+    row = SessionRow.model_validate(given)
+    row.created_by = operator_id
+    row.purged = False
+    return row
+
+
+def _own_rows(parts: dict[str, Any], session_id: str) -> dict[str, list[dict[str, Any]]]:
+    """The collections; every row must belong to the session that the document is about."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for name, (_, owner, _) in archive.COLLECTIONS.items():
+        rows[name] = parts.get(name) or []
+        if any(row[owner] != session_id for row in rows[name]):
+            raise ValidationFailed(f"{name} of the export belong to another session")
+    return rows
+
+
+def _settle(row: SessionRow, parts: dict[str, Any]) -> None:
+    """What was going on when the export was made does not go on here."""
+    if row.state not in (State.RUNNING.value, State.QUEUED.value, State.PAUSED.value):
+        return
+    row.state = State.IDLE.value
+    row.active_run = row.current_checkpoint = None
+    for run in parts.get("runs") or []:
+        if run["state"] in ("pending", "running"):
+            run.update(state="failed", error=INTERRUPTED, completed_at=now_ms())
+
+
+def _project(db: Db, operator_id: str, parts: dict[str, Any], row: SessionRow) -> str:
+    """The operator's project with that id or folder, or one made from what the export says."""
+    given = parts.get("project") or {}
+    path = str(given.get("path") or row.working_directory)
+    mine = _projects.c.created_by == operator_id
+    for condition in (_projects.c.id == row.project_id, _projects.c.path == path):
+        found = db.connection().execute(select(_projects.c.id).where(mine, condition)).scalar()
+        if found is not None:
+            break
+    file = parts.get("project_file")
+    if file is not None:
+        if sha256(canonical(file)) != row.dsl_hash:
+            raise ValidationFailed("the project file of the export does not match its hash")
+        keep_file(db, row.dsl_hash, file)
+    if found is not None:
+        return str(found)
+    taken = db.connection().execute(select(_projects.c.id).where(_projects.c.id == row.project_id))
+    project = Project(
+        id=row.project_id if taken.first() is None else f"{row.project_id}-{operator_id}",
+        created_by=operator_id,
+        name=str(given.get("name") or IMPORTED_PROJECT),
+        path=path,
+        dsl_hash=row.dsl_hash,
+        created_at=now_ms(),
+        updated_at=now_ms(),
+    )
+    insert_once(db, Project, project.model_dump())
+    return project.id
+
+
+def _import_source(db: Db, operator_id: str, source: dict[str, Any]) -> str | None:
+    """Bring along what the fork reads, unless the source itself is here."""
+    row = _session_row({**source["session"], **_HIDDEN}, operator_id)
+    row.purged = True
+    if sessions.find(db, row.id) is not None:
+        return None
+    db.connection().execute(insert(_sessions).values(**row.model_dump()))
+    archive.put_rows(db, _own_rows(source, row.id))
+    return row.id

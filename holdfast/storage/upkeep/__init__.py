@@ -1,0 +1,1 @@
+"""Consistency, retention, removal, orphans and the footprint."""

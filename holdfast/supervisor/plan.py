@@ -1,0 +1,70 @@
+"""Which parts a home needs, with their commands: worked out before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from holdfast.settings.environment import Settings, SettingsError
+from holdfast.supervisor import ports, temporal
+from holdfast.supervisor.part import Part
+
+
+@dataclass
+class Plan:
+    """The settings the parts will see, and the parts, in the order they are started."""
+
+    settings: Settings
+    parts: dict[str, Part]
+    terminal: Part
+    temporal_ui_url: str | None
+    claimed: ports.Ports
+
+
+def make_plan(settings: Settings) -> Plan:
+    """Choose ports and commands; refuse an API address that somebody else uses."""
+    ui_url = None
+    claimed = ports.Ports()
+    parts: dict[str, Part] = {}
+    settings = _with_a_port(settings)
+    if settings.temporal_embedded:
+        port = claimed.claim(temporal.USUAL_PORT)
+        ui_port = claimed.claim(temporal.USUAL_UI_PORT)
+        settings = settings.model_copy(update={"temporal_address": f"127.0.0.1:{port}"})
+        command = temporal.server_command(settings, port, ui_port)
+        parts["temporal"] = _part(settings, "temporal", command)
+        parts["temporal"].umask = 0o077
+        ui_url = f"http://127.0.0.1:{ui_port}"
+    parts["api"] = _part(settings, "api", _python("holdfast.cli.part", "api"))
+    parts["worker"] = _part(settings, "worker", _python("holdfast.cli.part", "worker"))
+    return Plan(settings, parts, terminal_part(settings), ui_url, claimed)
+
+
+def terminal_part(settings: Settings) -> Part:
+    """The terminal host of this machine."""
+    where = [str(settings.terminal_socket), str(settings.terminal_state_dir)]
+    return _part(settings, "terminal", [*_python("holdfast.terminal.main"), *where])
+
+
+def _with_a_port(settings: Settings) -> Settings:
+    if settings.bind_port == 0:
+        host = settings.bind.rpartition(":")[0]
+        return settings.model_copy(update={"bind": f"{host}:{ports.free_port()}"})
+    if not ports.is_free(settings.bind_host, settings.bind_port):
+        raise SettingsError(
+            f"port {settings.bind_port} on {settings.bind_host} is in use by another program; "
+            f"stop it, or set HOLDFAST_BIND to another address (now {settings.bind})"
+        )
+    return settings
+
+
+def _python(*words: str) -> list[str]:
+    # -P: a folder named like one of our packages, where `holdfast up` was typed, is not ours.
+    return [sys.executable, "-P", "-m", *words]
+
+
+def _part(settings: Settings, name: str, command: list[str]) -> Part:
+    environment = {**settings.child_environment(), "HOLDFAST_SUPERVISED": "1"}
+    # Compiled once, a part starts in half the time, and a restart is when time matters.
+    environment["PYTHONDONTWRITEBYTECODE"] = ""
+    return Part(name, command, environment, settings.logs_dir / f"{name}.log", settings.home)

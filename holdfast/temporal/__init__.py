@@ -1,0 +1,1 @@
+"""The one client of Temporal: connect, start with search attributes, ask until answered."""

@@ -1,0 +1,165 @@
+"""How a process ends: noticed at once, orphans ended with it, output read out, reason kept."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.terminal import tree
+from holdfast.terminal.launch import Launched
+from holdfast.terminal.limits import kernel_kills
+from holdfast.terminal.records import Exit, Reason
+
+if TYPE_CHECKING:
+    from holdfast.terminal.process import HostedProcess
+
+DRAIN_TIMEOUT_S = 2.0
+ORPHAN_POLL_S = 0.02
+MESSAGE_BYTES = 2048
+STATUS_BYTES_MAX = 4096
+
+
+class Ending:
+    """Waits for the leader by pidfd; the end of the output says nothing about it."""
+
+    def __init__(
+        self,
+        process: "HostedProcess",
+        launched: Launched,
+        *,
+        on_over: Callable[["HostedProcess"], Any],
+        orphans: Callable[[], list[int]],
+    ) -> None:
+        self.leader_gone = False
+        self._orphans = orphans
+        self._process = process
+        self._launched = launched
+        self._on_over = on_over
+        self._reason: Reason | None = None
+        self._kill_at: float | None = None
+        self._killing: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None
+        self._pidfd = os.pidfd_open(launched.pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._leader_is_gone)
+
+    async def kill(self, reason: Reason, grace_s: float) -> None:
+        """SIGTERM to the programs, `grace_s`, SIGKILL to everything; the first reason counts."""
+        if self._killing is None:
+            self._reason = reason
+            self._kill_at = time.monotonic() + grace_s
+            self._killing = asyncio.create_task(self._kill(grace_s))
+        elif grace_s <= 0 and not self.leader_gone:
+            # It had time to tidy up and took all memory instead.
+            self._kill_tree()
+        await asyncio.shield(self._killing)
+
+    async def _kill(self, grace_s: float) -> None:
+        over = self._process.over
+        if not self.leader_gone and grace_s > 0:
+            self._terminate()
+            await asyncio.wait([over], timeout=grace_s)
+        if not over.done() and not self.leader_gone:
+            self._kill_tree()
+        await asyncio.wait([over])
+
+    def _terminate(self) -> None:
+        root = self._launched.pid
+        # To bwrap a SIGTERM is the end without warning, so only the programs inside are asked.
+        spared = {root, *tree.children_of(root)} if self._process.policy is not None else set()
+        for pid in tree.descendants(root):
+            if pid not in spared:
+                tree.send(pid, signal.SIGTERM)
+                if self._process.request.terminal:
+                    # Interactive shells ignore SIGTERM but not the loss of their terminal.
+                    tree.send(pid, signal.SIGHUP)
+        if self._process.suspended:
+            tree.proceed(root)
+
+    def _kill_tree(self) -> None:
+        root = self._launched.pid
+        if self._process.policy is not None:
+            # The first process of the namespace takes all others with it, however many they are.
+            for pid in (*tree.children_of(root), root):
+                tree.send(pid, signal.SIGKILL)
+        tree.kill(root)
+
+    def _leader_is_gone(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self.leader_gone = True
+        self._finishing = asyncio.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        status = self._launched.reap()
+        await self._end_orphans()
+        self._process.drain()
+        try:
+            await asyncio.wait_for(self._process.drained.wait(), DRAIN_TIMEOUT_S)
+        except TimeoutError:
+            # Somebody outside of the tree has the other end open; its bytes are not ours.
+            self._process.stop_reading()
+        over = self._exit(status)
+        self._process.finish(over)
+        self._on_over(self._process)
+
+    async def _end_orphans(self) -> None:
+        """Programs that the leader left behind have come to the host as their new parent."""
+        while orphans := self._orphans():
+            if self._kill_at is None or time.monotonic() >= self._kill_at:
+                for orphan in orphans:
+                    tree.kill(orphan)
+            await asyncio.sleep(ORPHAN_POLL_S)
+
+    def _exit(self, status: int) -> Exit:
+        code, number = split_status(status)
+        reason = Reason.EXITED if number is None else Reason.SIGNALLED
+        message = ""
+        if self._process.policy is not None:
+            inside = self._inside()
+            if number is None and inside is None:
+                reason, message = Reason.CAGE, self._last_words()
+            elif inside is not None and inside > 128:
+                code, number, reason = None, inside - 128, Reason.SIGNALLED
+        if number == signal.SIGXCPU:
+            reason = Reason.CPU
+        if number == signal.SIGKILL and kernel_kills() > self._process.kernel_kills:
+            reason = Reason.MEMORY
+        ring = self._process.ring
+        return Exit(
+            reason=self._reason or reason,
+            code=code,
+            signal=number,
+            at_ms=time.time_ns() // 1_000_000,
+            duration_ms=round(self._process.clock.elapsed_s * 1000),
+            output_bytes=ring.end,
+            output_lines=ring.lines_total + (self._last_bytes()[-1:] not in (b"", b"\n")),
+            message=message,
+        )
+
+    def _inside(self) -> int | None:
+        """The exit code of the program in the cage, or None if the cage never ran one."""
+        assert self._launched.status is not None
+        os.set_blocking(self._launched.status, False)
+        try:
+            documents = os.read(self._launched.status, STATUS_BYTES_MAX).splitlines()
+        except BlockingIOError:
+            return None
+        codes = [json.loads(line).get("exit-code") for line in documents if line.strip()]
+        return next((int(code) for code in codes if code is not None), None)
+
+    def _last_words(self) -> str:
+        return self._last_bytes().decode(errors="replace")
+
+    def _last_bytes(self) -> bytes:
+        ring = self._process.ring
+        return ring.read(max(ring.start, ring.end - MESSAGE_BYTES), MESSAGE_BYTES)
+
+
+def split_status(status: int) -> tuple[int | None, int | None]:
+    """Exit code or signal of a wait status; the other is None."""
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None

@@ -1,0 +1,1 @@
+"""What a terminal shows: the ring of bytes, the emulator and its snapshots."""

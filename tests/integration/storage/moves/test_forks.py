@@ -1,0 +1,166 @@
+"""Forks: by reference, at constant cost, untouched by what their source does later."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import func, select
+
+from holdfast.domain.errors import BadRequest, NotFound
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import Message
+from holdfast.storage.moves import comparisons, forks, prompt_edits
+from holdfast.storage.upkeep import consistency, removal
+from tests.support.workflow_double import WorkflowDouble, comparable
+
+
+@pytest.fixture
+def workflow(sqlite_store: OpenStore) -> WorkflowDouble:
+    return WorkflowDouble(sqlite_store)
+
+
+@pytest.fixture
+def either_workflow(either_store: OpenStore) -> WorkflowDouble:
+    return WorkflowDouble(either_store)
+
+
+@pytest.mark.req("K-112", "K-148", "F-010")
+def test_a_fork_sees_its_source_as_it_was(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    workflow.run(source, "one")
+    fork = workflow.fork(source)
+    workflow.run(source, "two")
+    workflow.run(fork, "other")
+    assert workflow.texts(source) == ["one", "done", "two", "done"]
+    assert workflow.texts(fork) == ["one", "done", "other", "done"]
+    row = workflow.row(fork)
+    assert (row.forked_from, row.parent_session_id) == (source, source)
+    edge = workflow.store.read(lambda db: forks.derivation(db, fork))
+    assert edge is not None
+    assert edge.source_head is not None
+
+
+@pytest.mark.req("K-112")
+def test_a_rollback_or_compaction_of_the_source_does_not_show(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    run_id = workflow.begin(source, "one")
+    made = workflow.pause(source)
+    workflow.resume(source)
+    workflow.finish(run_id, "answer")
+    fork = workflow.fork(source)
+    before = workflow.texts(fork)
+    workflow.compact(source, [key for key, _ in workflow.seen(source)])
+    assert workflow.texts(fork) == before == ["one", "answer"]
+    workflow.roll_back(source, made.id)
+    assert workflow.texts(fork) == before
+    assert workflow.texts(source) == ["one"]
+
+
+@pytest.mark.req("K-112")
+def test_a_fork_of_a_fork_of_a_fork_sees_every_level(either_workflow: WorkflowDouble) -> None:
+    workflow = either_workflow
+    session_id = workflow.session()
+    workflow.run(session_id, "level 0")
+    chain = [session_id]
+    for level in range(1, 4):
+        chain.append(workflow.fork(chain[-1]))
+        workflow.run(chain[-1], f"level {level}")
+    expected = [text for level in range(4) for text in (f"level {level}", "done")]
+    assert workflow.texts(chain[-1]) == expected
+    inherited = workflow.seen(chain[-1])[0][0]
+    workflow.compact(chain[2], [inherited])
+    assert workflow.texts(chain[-1]) == expected
+    workflow.compact(chain[-1], [inherited])
+    assert workflow.texts(chain[-1])[0] != "level 0"
+    assert workflow.texts(chain[0])[0] == "level 0"
+
+
+@pytest.mark.req("K-112", "F-004", "F-036")
+def test_a_fork_starts_at_a_checkpoint_or_at_a_head(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    head_id = workflow.run(source, "one")
+    run_id = workflow.begin(source, "two")
+    made = workflow.pause(source)
+    workflow.resume(source)
+    workflow.finish(run_id, "answer")
+    assert workflow.texts(workflow.fork(source, checkpoint_id=made.id)) == ["one", "done", "two"]
+    fork = workflow.fork(source, head_id=head_id)
+    assert workflow.texts(fork) == ["one", "done"]
+    assert workflow.row(fork).message_count == 2
+    with pytest.raises(BadRequest):
+        workflow.fork(source, head_id=head_id, checkpoint_id=made.id)
+    other = workflow.run(workflow.session())
+    with pytest.raises(NotFound):
+        workflow.fork(source, head_id=other)
+
+
+@pytest.mark.req("K-143")
+def test_a_missing_or_foreign_source_is_not_found(workflow: WorkflowDouble) -> None:
+    foreign = workflow.session(created_by="somebody-else")
+    for source in ("nothing", foreign):
+        with pytest.raises(NotFound, match="Source session not found"):
+            workflow.fork(source)
+
+
+@pytest.mark.req("F-033")
+def test_a_fork_copies_no_message(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    workflow.fill(source, 30)
+    count = select(func.count()).select_from(table(Message))
+    before = workflow.store.read(lambda db: db.connection().execute(count).scalar_one())
+    fork = workflow.fork(source)
+    assert workflow.store.read(lambda db: db.connection().execute(count).scalar_one()) == before
+    assert len(workflow.texts(fork)) == 30
+    assert workflow.store.read(lambda db: forks.kept_for_forks(db, source)) == 30
+    assert workflow.store.read(lambda db: forks.kept_for_forks(db, fork)) is None
+
+
+def test_two_sessions_are_compared_from_where_they_parted(either_workflow: WorkflowDouble) -> None:
+    workflow = either_workflow
+    source = workflow.session()
+    shared = workflow.run(source, "shared")
+    left, right = workflow.fork(source), workflow.fork(source)
+    workflow.run(left, "left")
+    workflow.run(right, "right")
+    workflow.run(source, "source")
+
+    def compare(a: str, b: str) -> dict[str, object]:
+        return workflow.store.read(lambda db: comparisons.compare(db, a, b))
+
+    def since(side: object) -> list[str]:
+        assert isinstance(side, dict)
+        return [message["content"] for message in side["messages"]]
+
+    found = compare(left, right)
+    assert isinstance(found["common"], dict)
+    assert found["common"]["head_id"] == shared
+    assert found["common"]["session_id"] == source
+    assert (since(found["a"]), since(found["b"])) == (["left", "done"], ["right", "done"])
+    found = compare(source, left)
+    assert (since(found["a"]), since(found["b"])) == (["source", "done"], ["left", "done"])
+    found = compare(left, workflow.session())
+    assert found["common"] is None
+    assert len(since(found["a"])) == 4
+
+
+@pytest.mark.req("K-112", "H-042")
+def test_forks_outlive_the_purge_of_their_sources(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    workflow.run(source, "one")
+    run_id = workflow.begin(source, "two")
+    made = workflow.pause(source)
+    workflow.resume(source)
+    workflow.finish(run_id)
+    middle = workflow.fork(source, checkpoint_id=made.id)
+    fork = workflow.fork(middle)
+    head_id = workflow.run(fork, "three")
+    before = workflow.state(head_id)
+    removal.purge(workflow.opened, source)
+    removal.purge(workflow.opened, middle)
+    assert workflow.state(head_id) == before
+    assert workflow.texts(fork) == ["one", "done", "two", "three", "done"]
+    text = prompt_edits.text_of(workflow.opened.blobs, workflow.row(fork), "primary")
+    assert text == "You are the root."
+    newer = workflow.run(fork, "four")
+    assert comparable(workflow.state(newer)) == workflow.state_in_tables(fork)
+    assert consistency.check(workflow.opened).issues == []

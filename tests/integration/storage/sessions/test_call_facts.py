@@ -1,0 +1,87 @@
+"""Calls of models: small descriptors instead of copies, and nothing beside them for a leaf."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from holdfast.domain.canonical import canonical
+from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import table
+from holdfast.storage.database.tables import Call, SessionRow, SubagentInvocation
+from holdfast.storage.moves import heads
+from holdfast.storage.sessions import calls
+from tests.support.local_worker import LocalWorker
+from tests.support.step_runner import StepRunner
+
+SUMMARIZING = """
+version: 1
+project: short
+primary:
+  model: scripted:echo
+  tools: {"*": {enabled: false}}
+  compaction: {strategy: summarize}
+"""
+WORDS = "the quick brown fox jumps over the lazy dog and goes home " * 30
+
+
+def calls_of(store: OpenStore, session_id: str) -> list[Call]:
+    place = table(Call)
+    rows = select(place).where(place.c.session_id == session_id).order_by(place.c.id)
+    return store.read(lambda db: [Call(**one._mapping) for one in db.connection().execute(rows)])
+
+
+def request_of(store: OpenStore, call: Call) -> dict[str, Any]:
+    assert call.request_ref is not None
+    found: dict[str, Any] = store.blobs.read_json(call.request_ref)
+    return found
+
+
+@pytest.mark.req("F-035", "F-036")
+async def test_a_request_is_described_and_its_answer_ends_the_run_not_the_session(
+    worker: LocalWorker,
+) -> None:
+    session = worker.session()
+    first = await worker.run(session, f"remember {'plum ' * 400}")
+    await worker.state(session, "idle")
+    await worker.run(session, "and now?")
+    row = await worker.state(session, "idle")
+    early, late = (request_of(worker.store, call) for call in calls_of(worker.store, session))
+    for request in (early, late):
+        assert (request["request_version"], request["kind"]) == (2, "root-agent")
+        assert request["rendered"] is False
+        assert (request["provider"], request["model"]) == ("scripted", "echo")
+        assert request["system_hash"]
+        assert b"plum" not in canonical(request)
+    said = worker.messages(session)
+    assert (early["message_count"], late["message_count"]) == (1, 3)
+    assert late["message_ids"] == [said[0].id, said[2].id]
+    assert len(canonical(late)) < len(canonical(early)) + 64, "it does not grow with the history"
+    head = worker.store.read(lambda db: heads.of(db, session, run_id=first.id))
+    assert head is not None
+    assert head.final_ref == said[1].id
+    assert (row.state, row.ended_at) == ("idle", None)
+
+
+@pytest.mark.req("F-036")
+async def test_a_call_without_an_agent_leaves_a_call_and_nothing_else(
+    sqlite_store: OpenStore, tmp_path: Path
+) -> None:
+    shop = StepRunner(sqlite_store, tmp_path / "p", SUMMARIZING)
+    run = shop.begin("what is the answer?")
+    for _ in range(12):
+        shop.use_tool(run, WORDS)
+    done = await shop.compact(run_id=run)
+    call = sqlite_store.read(lambda db: calls.find(db, done.compaction_id))
+    assert call is not None
+    assert (call.type, call.status) == ("compaction", "done")
+    assert request_of(sqlite_store, call)["kind"] == "compaction"
+    for model, expected in ((SubagentInvocation, 0), (SessionRow, 1)):
+        count = select(func.count()).select_from(table(model))
+        found = sqlite_store.read(
+            lambda db, one=count: db.connection().execute(one).scalar_one()  # type: ignore[misc]
+        )
+        assert found == expected
