@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.postgres import PostgresCluster, PostgresMissing
@@ -19,9 +19,16 @@ from tests.support.product import Product
 
 # The same examples at every run of `make test`; new and many of them in `make torture`.
 FUZZ_EXAMPLES = os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "")
-settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+# Slow drawing says how busy the machine is, nothing about what is tested; and the fixtures of our
+# fuzzers are servers, which all examples may share.
+NO_CLOCK: dict[str, Any] = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+}
+settings.register_profile("fixed", derandomize=True, **NO_CLOCK)
 settings.register_profile(
-    "long", max_examples=int(FUZZ_EXAMPLES or 100), deadline=None, database=None, print_blob=True
+    "long", max_examples=int(FUZZ_EXAMPLES or 100), print_blob=True, **NO_CLOCK
 )
 settings.load_profile("long" if FUZZ_EXAMPLES else "fixed")
 

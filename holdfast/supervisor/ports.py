@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import socket
 import tempfile
 from pathlib import Path
+from random import Random
 
 # Below the range that kernels hand out to outgoing connections, which could take one any moment.
 LOWEST, HIGHEST = 20_000, 32_000
 TRIES_MAX = 200
+_random = Random()
 
 
 class Ports:
@@ -22,7 +23,7 @@ class Ports:
 
     def claim(self, usual: int) -> int:
         """The usual port when it is free, else some other."""
-        candidates = [usual, *(random.randint(LOWEST, HIGHEST) for _ in range(TRIES_MAX))]
+        candidates = [usual, *(_random.randint(LOWEST, HIGHEST) for _ in range(TRIES_MAX))]
         for port in candidates:
             if self._lock(port):
                 return port
@@ -69,7 +70,7 @@ def is_free(host: str, port: int) -> bool:
 def free_port() -> int:
     """Some port that is free now."""
     for _ in range(TRIES_MAX):
-        port = random.randint(LOWEST, HIGHEST)
+        port = _random.randint(LOWEST, HIGHEST)
         if is_free("127.0.0.1", port):
             return port
     raise OSError("no free port found")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import TypeVar
 
 from sqlalchemy import Engine, create_engine, event, text
@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 WRITE_BUDGET_S = 20.0
 RETRY_MIN_S, RETRY_MAX_S = 0.020, 0.150
+_random = Random()
 CHECKPOINT_EVERY_N_WRITES = 50
 READERS = 8
 # What was said would stand in the words of an error, and with it in logs and Temporal's history.
@@ -69,7 +70,7 @@ class Store:
                     raise
                 if time.monotonic() > deadline:
                     raise StoreBusy("the database is busy; try again") from error
-                time.sleep(random.uniform(RETRY_MIN_S, RETRY_MAX_S))
+                time.sleep(_random.uniform(RETRY_MIN_S, RETRY_MAX_S))
 
     def read(self, work: Callable[[Db], T]) -> T:
         """Run `work` in one read transaction; it never waits for a writer."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 from holdfast.storage.database.trouble import StoreBusy
 
 _NEXT_POLL_S = 0.001
 _TURN_POLL_S = 0.006
+# Its own: whoever seeds the generator that all share would make every process wait alike.
+_random = Random()
 
 
 class WriteLock:
@@ -31,7 +33,7 @@ class WriteLock:
     def held(self, deadline: float) -> Iterator[None]:
         """Hold the lock; StoreBusy after `deadline` (monotonic)."""
         file, turn = self._open()
-        _take(turn, deadline, lambda: random.uniform(_NEXT_POLL_S, _TURN_POLL_S))
+        _take(turn, deadline, lambda: _random.uniform(_NEXT_POLL_S, _TURN_POLL_S))
         try:
             _take(file, deadline, lambda: _NEXT_POLL_S)
         finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
@@ -47,7 +47,6 @@ def session_id(caller: Caller, tmp_path: Path) -> str:
 @settings(
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "20")),
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(sent=st.lists(SENT, max_size=12))
 def test_no_frame_harms_an_attached_session(
@@ -70,7 +69,6 @@ def test_no_frame_harms_an_attached_session(
 @settings(
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "20")),
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(first=SENT)
 def test_a_wrong_first_frame_is_answered_and_the_socket_closed(

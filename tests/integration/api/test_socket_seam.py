@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.events import AttentionRequired
@@ -104,7 +104,6 @@ def _start(welcome: dict[str, Any], hello: dict[str, Any], channel: str) -> int:
     max_examples=12,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=25),

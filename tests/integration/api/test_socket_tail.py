@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.stream import tail as module
@@ -66,7 +66,6 @@ async def read_until(tail: Tail, after: int, last: int, chance: random.Random) -
     max_examples=15,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     before=st.integers(0, 40),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.terminal import protocol
@@ -72,7 +72,6 @@ async def is_well(host: TestHost) -> bool:
 @settings(
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "30")),
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.booleans(), st.lists(FRAMES | st.binary(max_size=60), max_size=6))
 def test_bytes_and_frames_without_sense_do_no_harm(
@@ -85,7 +84,6 @@ def test_bytes_and_frames_without_sense_do_no_harm(
 @settings(
     max_examples=int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "60")),
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.sampled_from(OPERATIONS), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4))
 def test_requests_without_sense_are_answered(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.tools import confined, listing
@@ -81,7 +81,6 @@ def test_no_path_leads_out(folder: Path, tool: str, more: dict[str, Any], path: 
     derandomize=True,
     max_examples=100,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     st.lists(

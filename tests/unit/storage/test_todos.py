@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.errors import ValidationFailed
@@ -115,9 +115,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15
-)
+@settings(deadline=None, max_examples=15)
 @given(ops=st.lists(STEPS, min_size=1, max_size=12))
 def test_at_most_one_is_in_progress_whatever_happens(
     store: OpenStore, ops: list[tuple[str, str]]

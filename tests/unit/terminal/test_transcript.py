@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.terminal.showing import asciicast, raw, read_timed
@@ -36,7 +36,6 @@ def test_the_transcript_equals_what_was_written(tmp_path: Path) -> None:
     derandomize=True,
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.integers(0, 5000), st.integers(0, 255))
 def test_a_torn_or_flipped_transcript_is_read_up_to_the_damage(
