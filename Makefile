@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+# The registry's certificate may be known to this machine's own store only.
+export UV_SYSTEM_CERTS ?= 1
+SYSTEM_CERTS = $$($(BIN)/python -c "import ssl; print(ssl.get_default_verify_paths().cafile)")
 # For `make torture`: the seeds of its self-tests, five minutes each, and of its fuzzers, which try new
 # examples each time unless FUZZ_SEED is that of an earlier run.
 SEEDS ?= 1 2 3 4
@@ -19,9 +22,11 @@ token: install
 
 install: $(VENV)/.installed
 
+INSTALL_UV = $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
 $(VENV)/.installed: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	test -x $(BIN)/uv || $(INSTALL_UV) || $(INSTALL_UV) --cert "$(SYSTEM_CERTS)"
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	# Compile what the product imports, once: it halves every start (the variable may forbid it here).
