@@ -75,6 +75,7 @@ docs: install
 	$(BIN)/python -m scripts.lifecycle_page
 	$(BIN)/python -m scripts.coverage_page
 	$(BIN)/python -m scripts.cli_page
+	$(BIN)/python -m scripts.code_map
 
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal \

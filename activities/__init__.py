@@ -1,1 +1,1 @@
-"""Effects: what a step does to the world."""
+"""Effects: what a step does to the world, one file per family."""

@@ -1,1 +1,1 @@
-"""Binds steps to activities and runs the worker."""
+"""Binds steps to activities, runs the Temporal worker and what goes on in the background."""

@@ -1,1 +1,1 @@
-"""Decisions: what a session does next."""
+"""Decisions: one workflow per session, the agent loop, subagents, memory syncs, the steps."""

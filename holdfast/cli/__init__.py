@@ -1,1 +1,1 @@
-"""The command holdfast: the supervisor and a client of the API."""
+"""`holdfast …`: the commands, and what each part of the product starts as."""

@@ -1,1 +1,1 @@
-"""The Python client: HTTP calls and sockets that reconnect by themselves."""
+"""`Client`, `AsyncClient`: HTTP calls, and sockets that reconnect by themselves."""

@@ -1,1 +1,1 @@
-"""The vocabulary of sessions: states, commands, events, errors. Pure."""
+"""The vocabulary of sessions: states and their one table, commands, events, errors. Pure."""

@@ -1,1 +1,1 @@
-"""The memory index: what a project's notes say, in one SQLite file of its own."""
+"""The memory of a project: documents, an index file, embeddings, hybrid search."""

@@ -1,1 +1,1 @@
-"""The self-test: drives a product of its own, kills its parts, and checks what it was promised."""
+"""The self-test: drives a product of its own, kills its parts, checks what it promised."""

@@ -1,1 +1,1 @@
-"""The only SQL: tables, and queries beside their noun."""
+"""The only SQL, in rooms: each may import those below it."""

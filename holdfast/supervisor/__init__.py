@@ -1,1 +1,1 @@
-"""The supervisor of `holdfast up`: it starts the parts, restarts them and stops them."""
+"""`holdfast up`: starts the parts, restarts them and stops them."""

@@ -23,9 +23,10 @@ from tests.support.product import Product
 from tests.support.waiting import wait_for
 
 ARCHIVE = Path(__file__).with_name("homes") / "landed-0.1.0.tar.xz"
+MADE_IN = "/tmp/hf-landed"
 MOVED = (
-    "UPDATE projects SET path = ?",
-    "UPDATE sessions SET working_directory = ? WHERE working_directory = '/tmp/hf-landed/project'",
+    "UPDATE projects SET path = replace(path, ?, ?)",
+    "UPDATE sessions SET working_directory = replace(working_directory, ?, ?)",
 )
 
 
@@ -73,7 +74,7 @@ def _move(folder: Path) -> None:
     """The folder stands elsewhere now than on the machine that made the home."""
     with dbapi_module().connect(folder / "home" / "holdfast.sqlite") as connection:
         for statement in MOVED:
-            connection.execute(statement, (str(folder / "project"),))
+            connection.execute(statement, (MADE_IN, str(folder)))
 
 
 def test_everything_said_before_the_upgrade_is_readable_and_found(landed: LandedHome) -> None:

@@ -1,1 +1,1 @@
-"""Pause, rollback, fork, compaction and heads: everything that moves a session in its history."""
+"""Pauses, rollback, forks, heads, compactions: a session moves in its history."""

@@ -1,1 +1,1 @@
-"""Full text search over every committed message and terminal transcript."""
+"""Full text over every committed message and terminal transcript."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from scripts import cli_page, coverage_page, lifecycle_page
+from scripts import cli_page, code_map, coverage_page, lifecycle_page
 
 
 @pytest.mark.parametrize(
-    "page", [cli_page, coverage_page, lifecycle_page], ids=lambda p: p.__name__
+    "page", [cli_page, code_map, coverage_page, lifecycle_page], ids=lambda p: p.__name__
 )
 def test_the_committed_page_is_current(page: object) -> None:
     committed = page.PAGE.read_text(encoding="utf-8")  # type: ignore[attr-defined]

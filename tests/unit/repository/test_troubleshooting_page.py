@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-FOLDERS = ("domain", "settings", "storage", "agent", "workflows", "activities", "api", "cli")
+FOLDERS = ("api", "activities", "holdfast", "worker", "workflows")
 FIELD = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
