@@ -1,4 +1,4 @@
-"""One resolver for every name of a session: id, unique id prefix, alias, title, lineage."""
+"""One resolver for every name of a session: id, unique id prefix, alias, lineage, title."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ class Resolved:
 
 
 def resolve(db: Db, operator_id: str, name: str) -> Resolved:
-    """The operator's session that `name` means, or NotFound. The order is fixed: DESIGN 11.6."""
+    """The operator's session that `name` means, or NotFound.
+
+    The order is fixed. A title means the newest of its lineage (H-029); in double quotes it means
+    the session that has exactly this title.
+    """
     for matched_by, look_up in _WAYS:
         session_id = look_up(db, operator_id, name)
         session = None if session_id is None else _own(db, operator_id, session_id)
@@ -61,11 +65,17 @@ def _by_prefix(db: Db, operator_id: str, name: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
+def _by_quoted_title(db: Db, operator_id: str, name: str) -> str | None:
+    quoted = len(name) > 2 and name[0] == name[-1] == '"'
+    return titles.holder(db, operator_id, name[1:-1]) if quoted else None
+
+
 _WAYS: tuple[tuple[str, Callable[[Db, str, str], str | None]], ...] = (
     ("id", lambda _db, _operator_id, name: name),
     ("id", lambda _db, _operator_id, name: name.upper()),
     ("prefix", _by_prefix),
     ("alias", aliases.find),
-    ("title", titles.holder),
+    ("title", _by_quoted_title),
     ("lineage", titles.latest_numbered),
+    ("title", titles.holder),
 )

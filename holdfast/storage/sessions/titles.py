@@ -74,8 +74,8 @@ def holder(db: Db, operator_id: str, title: str) -> str | None:
 
 def latest_numbered(db: Db, operator_id: str, title: str) -> str | None:
     """The id of the session with the highest number in the lineage of this title (H-029)."""
-    numbered = _numbered(db, operator_id, title)
-    return max(numbered)[1] if numbered else None
+    number, session_id = max(_numbered(db, operator_id, title), default=(1, None))
+    return session_id if number > 1 else None
 
 
 def cleaned(title: str) -> str:

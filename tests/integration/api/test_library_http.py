@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -103,6 +104,16 @@ def test_sessions_answer_to_every_name(caller: Caller, session: dict[str, Any]) 
     assert caller.http.delete("/aliases/daily").status_code == 200
     assert caller.http.delete("/aliases/daily").status_code == 404
     assert caller.http.get("/resolve", params={"name": "daily"}).status_code == 404
+
+
+@pytest.mark.req("H-029")
+def test_a_title_means_the_newest_of_its_lineage(caller: Caller, tmp_path: Path) -> None:
+    project = caller.project(tmp_path / "titles")
+    titles = ("X", "X #2", "X #10")
+    ids = {title: caller.session(project["id"], title=title)["id"] for title in titles}
+    for name, meant in (("X", "X #10"), ('"X"', "X"), ("X #2", "X #2")):
+        assert get(caller, f"/sessions/{quote(name, safe='')}")["id"] == ids[meant]
+        assert get(caller, "/resolve", name=name)["session"]["id"] == ids[meant]
 
 
 @pytest.mark.req("H-035")
