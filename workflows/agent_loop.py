@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from temporalio.exceptions import ApplicationError
 
-from holdfast.domain.compaction_steps import Compacted, CompactStep
+from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.session_start import RunProgress
-from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolResult, ToolStep
+from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolStep
 from holdfast.domain.subagent_steps import SUBAGENT_LIMIT
 from workflows import steps
 from workflows.gate import Gate, should_roll
@@ -107,7 +107,7 @@ class AgentLoop:
             after_compaction=after_compaction,
         )
         summary = f"{self.agent_path}: step {self.progress.step + 1}"
-        return await steps.call_model(step, ModelResult, summary=summary)
+        return await steps.call_model(step, summary=summary)
 
     async def _compact(self, trigger: str) -> bool:
         """Make room. False when an operator has to look first."""
@@ -120,7 +120,7 @@ class AgentLoop:
             invocation_id=self.invocation_id,
             trigger=trigger,
         )
-        done = await steps.compact_context(step, Compacted, summary=f"compact: {trigger}")
+        done = await steps.compact_context(step, summary=f"compact: {trigger}")
         if done.pending_review:
             return False
         self.futile_compactions = 0 if done.enough else self.futile_compactions + 1
@@ -175,7 +175,7 @@ class AgentLoop:
             tool_name=call.name,
         )
         # The tool watches its own time, which stands still while it is suspended.
-        result = await steps.call_tool(step, ToolResult, summary=call.summary)
+        result = await steps.call_tool(step, summary=call.summary)
         if result.exceeded is not None and self.invocation_id is not None:
             name = self.agent_path.rsplit(".", 1)[-1]
             words = f"Subagent {name} exceeded {result.exceeded} limit."

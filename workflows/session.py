@@ -10,10 +10,8 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.domain.checkpoint_steps import (
     PauseStep,
-    Resumed,
     ResumeStep,
     RollBackStep,
-    RolledBack,
 )
 from holdfast.domain.commands import (
     Answer,
@@ -25,13 +23,12 @@ from holdfast.domain.commands import (
     Resume,
     RollBack,
 )
-from holdfast.domain.compaction_steps import Compacted, CompactStep, Reviewed, ReviewStep
+from holdfast.domain.compaction_steps import CompactStep, ReviewStep
 from holdfast.domain.errors import Conflict
 from holdfast.domain.lifecycle import OVER, Action, State
 from holdfast.domain.session_start import RunProgress, SessionStart
 from holdfast.domain.steps import (
     AdmitStep,
-    AdmittedRun,
     EndStep,
     ProcessesStep,
     QueueStep,
@@ -222,7 +219,7 @@ class SessionWorkflow:
             await self._once(command, act)
         except ApplicationError as error:
             refusal = RefusalStep(session_id=self.core.id, command=name, reason=error.message)
-            await steps.record_refusal(refusal, bool)
+            await steps.record_refusal(refusal)
 
     async def _message(self, command: NewMessage) -> Answer:
         core = self.core
@@ -236,7 +233,7 @@ class SessionWorkflow:
             user_id=command.user_id or core.carried.operator,
             content=command.content,
         )
-        admitted = await steps.admit_message(step, AdmittedRun)
+        admitted = await steps.admit_message(step)
         if admitted.state in (State.RUNNING, State.QUEUED):
             core.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
         core.enter(admitted.state)
@@ -284,14 +281,14 @@ class SessionWorkflow:
             command_id=command.command_id,
             nothing_left=core.run.answered and not core.run.pending,
         )
-        resumed = await steps.resume_session(step, Resumed)
+        resumed = await steps.resume_session(step)
         core.carried.checkpoint_id = None
         run_id = core.run.run_id
         if resumed.run_id is None:
             core.drop()
         core.enter(resumed.state)
         processes = ProcessesStep(session_id=core.id, run_id=run_id)
-        await steps.resume_processes(processes, bool, summary="resume processes")
+        await steps.resume_processes(processes, summary="resume processes")
         return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
 
     async def _dequeue(self, command: Resume, user: str) -> Answer:
@@ -302,7 +299,7 @@ class SessionWorkflow:
             raise refused(Conflict("another message is queued by now", {"state": "queued"}))
         trigger = "auto_resume" if command.queued_run is not None else "resume"
         step = QueueStep(session_id=core.id, user_id=user, trigger=trigger)
-        run_id = await steps.start_queued(step, str)
+        run_id = await steps.start_queued(step)
         core.enter(State.RUNNING)
         return Answer(state=core.state, run_id=run_id)
 
@@ -317,7 +314,7 @@ class SessionWorkflow:
             decision=command.compaction or "approve",
             review_id=command.review_id,
         )
-        reviewed = await steps.review_compaction(step, Reviewed)
+        reviewed = await steps.review_compaction(step)
         core.carried.checkpoint_id = None
         if reviewed.run_id is not None:
             core.carried.run = RunProgress(run_id=reviewed.run_id, max_steps=reviewed.max_steps)
@@ -328,7 +325,7 @@ class SessionWorkflow:
         core = self.core
         core.check(Action.DISCARD)
         user = command.user_id or core.carried.operator
-        await steps.discard_queued(QueueStep(session_id=core.id, user_id=user), bool)
+        await steps.discard_queued(QueueStep(session_id=core.id, user_id=user))
         core.drop()
         core.enter(State.IDLE)
         return Answer(state=core.state)
@@ -353,7 +350,7 @@ class SessionWorkflow:
             restore_files=command.restore_files,
             undo_restore=command.undo_restore,
         )
-        done = await steps.roll_back_session(step, RolledBack, summary="roll back")
+        done = await steps.roll_back_session(step, summary="roll back")
         if core.run is not None:
             core.kill_later(core.run.run_id)
         core.drop()
@@ -369,7 +366,7 @@ class SessionWorkflow:
         core = self.core
         core.check(Action.END)
         user = command.user_id or core.carried.operator
-        await steps.end_session(EndStep(session_id=core.id, user_id=user), bool)
+        await steps.end_session(EndStep(session_id=core.id, user_id=user))
         core.drop()
         core.enter(State.ENDED)
         core.kill_later(None)
@@ -379,7 +376,7 @@ class SessionWorkflow:
         core = self.core
         core.check(Action.REOPEN)
         user = command.user_id or core.carried.operator
-        await steps.reopen_session(EndStep(session_id=core.id, user_id=user), bool)
+        await steps.reopen_session(EndStep(session_id=core.id, user_id=user))
         core.enter(State.IDLE)
         return Answer(state=core.state)
 
@@ -396,5 +393,5 @@ class SessionWorkflow:
             strategy=command.strategy,
             focus_id=command.focus_id,
         )
-        done = await steps.compact_context(step, Compacted, summary="compact: operator_manual")
+        done = await steps.compact_context(step, summary="compact: operator_manual")
         return Answer(state=core.state, compaction_id=done.compaction_id)

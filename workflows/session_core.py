@@ -11,16 +11,15 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from holdfast.domain.checkpoint_steps import Paused, PauseStep
+from holdfast.domain.checkpoint_steps import PauseStep
 from holdfast.domain.commands import Answer
-from holdfast.domain.compaction_steps import Compacted, CompactStep
+from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.errors import Refusal
 from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.domain.session_start import Carried, RunProgress
 from holdfast.domain.steps import (
     CloseToolStep,
     EndStep,
-    Finished,
     FinishStep,
     Loaded,
     LoadStep,
@@ -119,7 +118,7 @@ class SessionCore(Host):
 
     async def load(self) -> None:
         """Become what the database says, after a start or a lost history."""
-        found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+        found = await steps.load_session(LoadStep(session_id=self.id))
         carried = self.carried
         carried.project_id, carried.operator = found.project_id, found.operator
         carried.title, carried.checkpoint_id = found.title, found.checkpoint_id
@@ -127,7 +126,7 @@ class SessionCore(Host):
         state = found.state
         if found.run_id is not None and state == State.RUNNING:
             recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
-            state = (await steps.recover_run(recover, Finished)).state
+            state = (await steps.recover_run(recover)).state
         carried.run = _progress(found) if state in WITH_RUN else None
         if found.message_id is not None and found.run_id is not None:
             # Its command may come again: it was taken, but nobody was told before the crash.
@@ -150,7 +149,7 @@ class SessionCore(Host):
 
         A worker that dies after a short step, before it could report it, leaves such a difference.
         """
-        found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+        found = await steps.load_session(LoadStep(session_id=self.id))
         if found.run_id != (self.run.run_id if self.run is not None else None):
             self.drop()
             self.carried.run = _progress(found) if found.state in WITH_RUN else None
@@ -249,7 +248,7 @@ class SessionCore(Host):
             error_code=failure.type if failure is not None and stop is None else None,
             error_message=failure.message if failure is not None and stop is None else None,
         )
-        done = await steps.finish_run(step, Finished)
+        done = await steps.finish_run(step)
         self.carried.run = self.carried.checkpoint_id = None
         self.carried.compaction_due = True
         self.retitle(done.title)
@@ -265,7 +264,7 @@ class SessionCore(Host):
             error_code=failure.type,
             error_message=failure.message,
         )
-        await steps.fail_session(step, bool)
+        await steps.fail_session(step)
         self.drop()
         self.enter(State.FAILED)
         self.kill_later(None)
@@ -279,7 +278,7 @@ class SessionCore(Host):
     async def reload(self) -> None:
         """Take the state from the database, after a step that moved it by itself."""
         async with self.lock:
-            found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+            found = await steps.load_session(LoadStep(session_id=self.id))
             self.carried.run = None
             self.carried.checkpoint_id = found.checkpoint_id
             self.enter(found.state)
@@ -300,12 +299,12 @@ class SessionCore(Host):
         await self.gate.passed()
         if call is not None:
             closing = CloseToolStep(session_id=self.id, tool_call_id=call.id, text=RESUMED)
-            await steps.close_tool_call(closing, bool)
+            await steps.close_tool_call(closing)
 
     async def pause_at(self, step: PauseStep) -> None:
         """Pause at once; processes are stopped right after."""
         try:
-            paused = await steps.pause_session(step, Paused)
+            paused = await steps.pause_session(step)
         except ApplicationError:
             await self.realign()
             if self.state is not State.PAUSED:
@@ -316,7 +315,7 @@ class SessionCore(Host):
             self.carried.checkpoint_id = paused.checkpoint_id
             self.enter(State.PAUSED)
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
-        await steps.suspend_processes(processes, bool, summary="suspend processes")
+        await steps.suspend_processes(processes, summary="suspend processes")
         self.later(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
@@ -358,7 +357,7 @@ class SessionCore(Host):
                 return
             step = CompactStep(session_id=self.id, compaction_id=fresh_id(), trigger="scheduled")
             try:
-                await steps.compact_context(step, Compacted, summary="compact: scheduled")
+                await steps.compact_context(step, summary="compact: scheduled")
             except ApplicationError as error:
                 workflow.logger.warning("no scheduled compaction: %s", error.message)
 

@@ -16,7 +16,6 @@ from holdfast.domain.steps import CloseToolStep, PendingCall
 from holdfast.domain.subagent_steps import (
     PAUSE_SIGNAL,
     SUBAGENT_LIMIT,
-    SubagentBegun,
     SubagentEnd,
     SubagentPause,
     SubagentResult,
@@ -77,7 +76,7 @@ class SubagentWorkflow(Host):
         A nested one must not wait: its caller holds the place that it might be waiting for.
         """
         while True:
-            begun = await steps.begin_subagent(self.start, SubagentBegun)
+            begun = await steps.begin_subagent(self.start)
             if not begun.busy:
                 self.begun = begun
                 self.walltime_left_s = begun.walltime_s
@@ -169,7 +168,7 @@ class SubagentWorkflow(Host):
             state=state,
             error=error,
         )
-        return await steps.finish_subagent(end, SubagentResult)
+        return await steps.finish_subagent(end)
 
     # -- what the loop asks of us ------------------------------------------------------------------
 
@@ -187,7 +186,7 @@ class SubagentWorkflow(Host):
             closing = CloseToolStep(
                 session_id=self.start.session_id, tool_call_id=call.id, text=RESUMED
             )
-            await steps.close_tool_call(closing, bool)
+            await steps.close_tool_call(closing)
 
     async def _paused(self, ask: SubagentPause) -> None:
         """Ask until the session has answered: an answer may pass us by while we start."""
