@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -136,7 +135,7 @@ class AgentLoop:
             await self.gate.passed()
             first = self.progress.pending[0]
             group = [first] if first.alone else self._together()
-            await self._all(self._settle, group)
+            await self._settle_all(group)
 
     def _together(self) -> list[PendingCall]:
         group: list[PendingCall] = []
@@ -146,10 +145,8 @@ class AgentLoop:
             group.append(call)
         return group
 
-    async def _all(
-        self, work: Callable[[PendingCall], Awaitable[None]], group: list[PendingCall]
-    ) -> None:
-        tasks = [asyncio.create_task(_awaited(work(call))) for call in group]
+    async def _settle_all(self, group: list[PendingCall]) -> None:
+        tasks = [asyncio.create_task(self._settle(call)) for call in group]
         try:
             await asyncio.gather(*tasks)
         except BaseException:
@@ -180,7 +177,3 @@ class AgentLoop:
             name = self.agent_path.rsplit(".", 1)[-1]
             words = f"Subagent {name} exceeded {result.exceeded} limit."
             raise ApplicationError(words, type=SUBAGENT_LIMIT)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
