@@ -8,11 +8,7 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.domain.checkpoint_steps import (
-    PauseStep,
-    ResumeStep,
-    RollBackStep,
-)
+from holdfast.domain.checkpoint_steps import PauseStep, ResumeStep, RollBackStep
 from holdfast.domain.commands import (
     Answer,
     Cancel,
@@ -27,13 +23,7 @@ from holdfast.domain.compaction_steps import CompactStep, ReviewStep
 from holdfast.domain.errors import Conflict
 from holdfast.domain.lifecycle import OVER, Action, State
 from holdfast.domain.session_start import RunProgress, SessionStart
-from holdfast.domain.steps import (
-    AdmitStep,
-    EndStep,
-    ProcessesStep,
-    QueueStep,
-    RefusalStep,
-)
+from holdfast.domain.steps import AdmitStep, EndStep, ProcessesStep, QueueStep, RefusalStep
 from holdfast.domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from holdfast.domain.wire import WORKFLOW
 from workflows import steps, waiting
@@ -73,7 +63,7 @@ class SessionWorkflow:
             core.describe()
         while True:
             if core.state in OVER:
-                await core.settled()
+                await core.background.settled()
                 if core.state in OVER:  # and was not reopened meanwhile
                     return core.state.value
             if not await waiting.work_came(core):
@@ -82,7 +72,7 @@ class SessionWorkflow:
                 await core.drive()
             if core.rolling or (core.run is None and should_roll()):
                 core.rolling = False
-                await core.settled()
+                await core.background.settled()
                 if core.stop is None:  # a cancel that came meanwhile is seen through first
                     workflow.continue_as_new(SessionStart(core.id, core.carried))
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
@@ -31,7 +29,7 @@ from holdfast.domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
 from holdfast.domain.wire import STORE_DAMAGED
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
-from workflows.background import kill_processes, save_tree
+from workflows.background import Background, failure_logged, kill_processes, save_tree
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.subagent_call import Children
@@ -63,7 +61,7 @@ class SessionCore(Host):
         self.rolling = False
         self._task: asyncio.Task[Ending] | None = None
         self._loop: AgentLoop | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self.background = Background()
         self.gate = Gate(lambda: self.state is State.RUNNING)
         self.children = Children(session_id)
 
@@ -190,7 +188,7 @@ class SessionCore(Host):
             self.rolling = True
         elif ending is Ending.REVIEW:
             await self.reload()
-            self.later(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
+            self.background.start(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
         else:
             await self._end_run(run, failure)
 
@@ -316,7 +314,7 @@ class SessionCore(Host):
             self.enter(State.PAUSED)
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
         await steps.suspend_processes(processes, summary="suspend processes")
-        self.later(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
+        self.background.start(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
         """See a subagent call through; one that was killed alone takes the run with it (K-137)."""
@@ -337,17 +335,15 @@ class SessionCore(Host):
                     run_id=self.run.run_id,
                     tool_call_id=ask.tool_call_id,
                 )
-                try:
+                with failure_logged("a subagent's pause failed"):
                     await self.pause_at(step)
-                except ApplicationError as error:
-                    workflow.logger.warning("a subagent's pause was refused: %s", error.message)
         self.tell_children(ask.request_id)
 
     def tell_children(self, request_id: str = "") -> None:
         """Let subagents stop and go on with the session."""
         gate = self.children.turn(is_open=self.state is State.RUNNING, request_id=request_id)
         if self.children.active:
-            self.later(self.children.spread(gate))
+            self.background.start(self.children.spread(gate))
 
     async def compact_on_schedule(self) -> None:
         """Make room while nobody waits for it; trouble with it is no trouble of the session."""
@@ -356,26 +352,12 @@ class SessionCore(Host):
             if self.state is not State.IDLE:
                 return
             step = CompactStep(session_id=self.id, compaction_id=fresh_id(), trigger="scheduled")
-            try:
+            with failure_logged("no scheduled compaction"):
                 await steps.compact_context(step, summary="compact: scheduled")
-            except ApplicationError as error:
-                workflow.logger.warning("no scheduled compaction: %s", error.message)
 
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
-        self.later(kill_processes(self.id, run_id))
-
-    def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside the session's own work."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    async def settled(self) -> None:
-        """Nothing of this workflow is under way any more."""
-        await workflow.wait_condition(
-            lambda: workflow.all_handlers_finished() and not self._background
-        )
+        self.background.start(kill_processes(self.id, run_id))
 
 
 def _progress(found: Loaded) -> RunProgress | None:
