@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from temporalio.exceptions import ApplicationError
 
-from holdfast.domain.compaction_steps import Compacted, CompactStep
+from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.session_start import RunProgress
-from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolResult, ToolStep
+from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolStep
 from holdfast.domain.subagent_steps import SUBAGENT_LIMIT
 from workflows import steps
 from workflows.gate import Gate, should_roll
@@ -107,7 +106,7 @@ class AgentLoop:
             after_compaction=after_compaction,
         )
         summary = f"{self.agent_path}: step {self.progress.step + 1}"
-        return await steps.call_model(step, ModelResult, summary=summary)
+        return await steps.call_model(step, summary=summary)
 
     async def _compact(self, trigger: str) -> bool:
         """Make room. False when an operator has to look first."""
@@ -120,7 +119,7 @@ class AgentLoop:
             invocation_id=self.invocation_id,
             trigger=trigger,
         )
-        done = await steps.compact_context(step, Compacted, summary=f"compact: {trigger}")
+        done = await steps.compact_context(step, summary=f"compact: {trigger}")
         if done.pending_review:
             return False
         self.futile_compactions = 0 if done.enough else self.futile_compactions + 1
@@ -136,7 +135,7 @@ class AgentLoop:
             await self.gate.passed()
             first = self.progress.pending[0]
             group = [first] if first.alone else self._together()
-            await self._all(self._settle, group)
+            await self._settle_all(group)
 
     def _together(self) -> list[PendingCall]:
         group: list[PendingCall] = []
@@ -146,10 +145,8 @@ class AgentLoop:
             group.append(call)
         return group
 
-    async def _all(
-        self, work: Callable[[PendingCall], Awaitable[None]], group: list[PendingCall]
-    ) -> None:
-        tasks = [asyncio.create_task(_awaited(work(call))) for call in group]
+    async def _settle_all(self, group: list[PendingCall]) -> None:
+        tasks = [asyncio.create_task(self._settle(call)) for call in group]
         try:
             await asyncio.gather(*tasks)
         except BaseException:
@@ -175,12 +172,8 @@ class AgentLoop:
             tool_name=call.name,
         )
         # The tool watches its own time, which stands still while it is suspended.
-        result = await steps.call_tool(step, ToolResult, summary=call.summary)
+        result = await steps.call_tool(step, summary=call.summary)
         if result.exceeded is not None and self.invocation_id is not None:
             name = self.agent_path.rsplit(".", 1)[-1]
             words = f"Subagent {name} exceeded {result.exceeded} limit."
             raise ApplicationError(words, type=SUBAGENT_LIMIT)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work

@@ -84,7 +84,7 @@ class MemorySyncWorkflow:
         self._rounds += 1
         step = MemorySyncStep(project_id=self._project_id, force=force)
         try:
-            self._report = await steps.sync_memory(step, SyncReport)
+            self._report = await steps.sync_memory(step)
             self._failure = None
         except ApplicationError as error:
             self._failure = error

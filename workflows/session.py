@@ -8,13 +8,7 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.domain.checkpoint_steps import (
-    PauseStep,
-    Resumed,
-    ResumeStep,
-    RollBackStep,
-    RolledBack,
-)
+from holdfast.domain.checkpoint_steps import PauseStep, ResumeStep, RollBackStep
 from holdfast.domain.commands import (
     Answer,
     Cancel,
@@ -25,18 +19,11 @@ from holdfast.domain.commands import (
     Resume,
     RollBack,
 )
-from holdfast.domain.compaction_steps import Compacted, CompactStep, Reviewed, ReviewStep
+from holdfast.domain.compaction_steps import CompactStep, ReviewStep
 from holdfast.domain.errors import Conflict
 from holdfast.domain.lifecycle import OVER, Action, State
 from holdfast.domain.session_start import RunProgress, SessionStart
-from holdfast.domain.steps import (
-    AdmitStep,
-    AdmittedRun,
-    EndStep,
-    ProcessesStep,
-    QueueStep,
-    RefusalStep,
-)
+from holdfast.domain.steps import AdmitStep, EndStep, ProcessesStep, QueueStep, RefusalStep
 from holdfast.domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from holdfast.domain.wire import WORKFLOW
 from workflows import steps, waiting
@@ -76,7 +63,7 @@ class SessionWorkflow:
             core.describe()
         while True:
             if core.state in OVER:
-                await core.settled()
+                await core.background.settled()
                 if core.state in OVER:  # and was not reopened meanwhile
                     return core.state.value
             if not await waiting.work_came(core):
@@ -85,7 +72,7 @@ class SessionWorkflow:
                 await core.drive()
             if core.rolling or (core.run is None and should_roll()):
                 core.rolling = False
-                await core.settled()
+                await core.background.settled()
                 if core.stop is None:  # a cancel that came meanwhile is seen through first
                     workflow.continue_as_new(SessionStart(core.id, core.carried))
 
@@ -222,7 +209,7 @@ class SessionWorkflow:
             await self._once(command, act)
         except ApplicationError as error:
             refusal = RefusalStep(session_id=self.core.id, command=name, reason=error.message)
-            await steps.record_refusal(refusal, bool)
+            await steps.record_refusal(refusal)
 
     async def _message(self, command: NewMessage) -> Answer:
         core = self.core
@@ -236,7 +223,7 @@ class SessionWorkflow:
             user_id=command.user_id or core.carried.operator,
             content=command.content,
         )
-        admitted = await steps.admit_message(step, AdmittedRun)
+        admitted = await steps.admit_message(step)
         if admitted.state in (State.RUNNING, State.QUEUED):
             core.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
         core.enter(admitted.state)
@@ -284,14 +271,14 @@ class SessionWorkflow:
             command_id=command.command_id,
             nothing_left=core.run.answered and not core.run.pending,
         )
-        resumed = await steps.resume_session(step, Resumed)
+        resumed = await steps.resume_session(step)
         core.carried.checkpoint_id = None
         run_id = core.run.run_id
         if resumed.run_id is None:
             core.drop()
         core.enter(resumed.state)
         processes = ProcessesStep(session_id=core.id, run_id=run_id)
-        await steps.resume_processes(processes, bool, summary="resume processes")
+        await steps.resume_processes(processes, summary="resume processes")
         return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
 
     async def _dequeue(self, command: Resume, user: str) -> Answer:
@@ -302,7 +289,7 @@ class SessionWorkflow:
             raise refused(Conflict("another message is queued by now", {"state": "queued"}))
         trigger = "auto_resume" if command.queued_run is not None else "resume"
         step = QueueStep(session_id=core.id, user_id=user, trigger=trigger)
-        run_id = await steps.start_queued(step, str)
+        run_id = await steps.start_queued(step)
         core.enter(State.RUNNING)
         return Answer(state=core.state, run_id=run_id)
 
@@ -317,7 +304,7 @@ class SessionWorkflow:
             decision=command.compaction or "approve",
             review_id=command.review_id,
         )
-        reviewed = await steps.review_compaction(step, Reviewed)
+        reviewed = await steps.review_compaction(step)
         core.carried.checkpoint_id = None
         if reviewed.run_id is not None:
             core.carried.run = RunProgress(run_id=reviewed.run_id, max_steps=reviewed.max_steps)
@@ -328,7 +315,7 @@ class SessionWorkflow:
         core = self.core
         core.check(Action.DISCARD)
         user = command.user_id or core.carried.operator
-        await steps.discard_queued(QueueStep(session_id=core.id, user_id=user), bool)
+        await steps.discard_queued(QueueStep(session_id=core.id, user_id=user))
         core.drop()
         core.enter(State.IDLE)
         return Answer(state=core.state)
@@ -353,7 +340,7 @@ class SessionWorkflow:
             restore_files=command.restore_files,
             undo_restore=command.undo_restore,
         )
-        done = await steps.roll_back_session(step, RolledBack, summary="roll back")
+        done = await steps.roll_back_session(step, summary="roll back")
         if core.run is not None:
             core.kill_later(core.run.run_id)
         core.drop()
@@ -369,7 +356,7 @@ class SessionWorkflow:
         core = self.core
         core.check(Action.END)
         user = command.user_id or core.carried.operator
-        await steps.end_session(EndStep(session_id=core.id, user_id=user), bool)
+        await steps.end_session(EndStep(session_id=core.id, user_id=user))
         core.drop()
         core.enter(State.ENDED)
         core.kill_later(None)
@@ -379,7 +366,7 @@ class SessionWorkflow:
         core = self.core
         core.check(Action.REOPEN)
         user = command.user_id or core.carried.operator
-        await steps.reopen_session(EndStep(session_id=core.id, user_id=user), bool)
+        await steps.reopen_session(EndStep(session_id=core.id, user_id=user))
         core.enter(State.IDLE)
         return Answer(state=core.state)
 
@@ -396,5 +383,5 @@ class SessionWorkflow:
             strategy=command.strategy,
             focus_id=command.focus_id,
         )
-        done = await steps.compact_context(step, Compacted, summary="compact: operator_manual")
+        done = await steps.compact_context(step, summary="compact: operator_manual")
         return Answer(state=core.state, compaction_id=done.compaction_id)

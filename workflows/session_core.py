@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from holdfast.domain.checkpoint_steps import Paused, PauseStep
+from holdfast.domain.checkpoint_steps import PauseStep
 from holdfast.domain.commands import Answer
-from holdfast.domain.compaction_steps import Compacted, CompactStep
+from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.errors import Refusal
 from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.domain.session_start import Carried, RunProgress
 from holdfast.domain.steps import (
     CloseToolStep,
     EndStep,
-    Finished,
     FinishStep,
     Loaded,
     LoadStep,
@@ -32,7 +29,7 @@ from holdfast.domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
 from holdfast.domain.wire import STORE_DAMAGED
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
-from workflows.background import kill_processes, save_tree
+from workflows.background import Background, failure_logged, kill_processes, save_tree
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.subagent_call import Children
@@ -64,7 +61,7 @@ class SessionCore(Host):
         self.rolling = False
         self._task: asyncio.Task[Ending] | None = None
         self._loop: AgentLoop | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self.background = Background()
         self.gate = Gate(lambda: self.state is State.RUNNING)
         self.children = Children(session_id)
 
@@ -119,7 +116,7 @@ class SessionCore(Host):
 
     async def load(self) -> None:
         """Become what the database says, after a start or a lost history."""
-        found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+        found = await steps.load_session(LoadStep(session_id=self.id))
         carried = self.carried
         carried.project_id, carried.operator = found.project_id, found.operator
         carried.title, carried.checkpoint_id = found.title, found.checkpoint_id
@@ -127,7 +124,7 @@ class SessionCore(Host):
         state = found.state
         if found.run_id is not None and state == State.RUNNING:
             recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
-            state = (await steps.recover_run(recover, Finished)).state
+            state = (await steps.recover_run(recover)).state
         carried.run = _progress(found) if state in WITH_RUN else None
         if found.message_id is not None and found.run_id is not None:
             # Its command may come again: it was taken, but nobody was told before the crash.
@@ -150,7 +147,7 @@ class SessionCore(Host):
 
         A worker that dies after a short step, before it could report it, leaves such a difference.
         """
-        found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+        found = await steps.load_session(LoadStep(session_id=self.id))
         if found.run_id != (self.run.run_id if self.run is not None else None):
             self.drop()
             self.carried.run = _progress(found) if found.state in WITH_RUN else None
@@ -191,7 +188,7 @@ class SessionCore(Host):
             self.rolling = True
         elif ending is Ending.REVIEW:
             await self.reload()
-            self.later(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
+            self.background.start(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
         else:
             await self._end_run(run, failure)
 
@@ -249,7 +246,7 @@ class SessionCore(Host):
             error_code=failure.type if failure is not None and stop is None else None,
             error_message=failure.message if failure is not None and stop is None else None,
         )
-        done = await steps.finish_run(step, Finished)
+        done = await steps.finish_run(step)
         self.carried.run = self.carried.checkpoint_id = None
         self.carried.compaction_due = True
         self.retitle(done.title)
@@ -265,7 +262,7 @@ class SessionCore(Host):
             error_code=failure.type,
             error_message=failure.message,
         )
-        await steps.fail_session(step, bool)
+        await steps.fail_session(step)
         self.drop()
         self.enter(State.FAILED)
         self.kill_later(None)
@@ -279,7 +276,7 @@ class SessionCore(Host):
     async def reload(self) -> None:
         """Take the state from the database, after a step that moved it by itself."""
         async with self.lock:
-            found = await steps.load_session(LoadStep(session_id=self.id), Loaded)
+            found = await steps.load_session(LoadStep(session_id=self.id))
             self.carried.run = None
             self.carried.checkpoint_id = found.checkpoint_id
             self.enter(found.state)
@@ -300,12 +297,12 @@ class SessionCore(Host):
         await self.gate.passed()
         if call is not None:
             closing = CloseToolStep(session_id=self.id, tool_call_id=call.id, text=RESUMED)
-            await steps.close_tool_call(closing, bool)
+            await steps.close_tool_call(closing)
 
     async def pause_at(self, step: PauseStep) -> None:
         """Pause at once; processes are stopped right after."""
         try:
-            paused = await steps.pause_session(step, Paused)
+            paused = await steps.pause_session(step)
         except ApplicationError:
             await self.realign()
             if self.state is not State.PAUSED:
@@ -316,8 +313,8 @@ class SessionCore(Host):
             self.carried.checkpoint_id = paused.checkpoint_id
             self.enter(State.PAUSED)
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
-        await steps.suspend_processes(processes, bool, summary="suspend processes")
-        self.later(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
+        await steps.suspend_processes(processes, summary="suspend processes")
+        self.background.start(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
         """See a subagent call through; one that was killed alone takes the run with it (K-137)."""
@@ -338,17 +335,15 @@ class SessionCore(Host):
                     run_id=self.run.run_id,
                     tool_call_id=ask.tool_call_id,
                 )
-                try:
+                with failure_logged("a subagent's pause failed"):
                     await self.pause_at(step)
-                except ApplicationError as error:
-                    workflow.logger.warning("a subagent's pause was refused: %s", error.message)
         self.tell_children(ask.request_id)
 
     def tell_children(self, request_id: str = "") -> None:
         """Let subagents stop and go on with the session."""
         gate = self.children.turn(is_open=self.state is State.RUNNING, request_id=request_id)
         if self.children.active:
-            self.later(self.children.spread(gate))
+            self.background.start(self.children.spread(gate))
 
     async def compact_on_schedule(self) -> None:
         """Make room while nobody waits for it; trouble with it is no trouble of the session."""
@@ -357,26 +352,12 @@ class SessionCore(Host):
             if self.state is not State.IDLE:
                 return
             step = CompactStep(session_id=self.id, compaction_id=fresh_id(), trigger="scheduled")
-            try:
-                await steps.compact_context(step, Compacted, summary="compact: scheduled")
-            except ApplicationError as error:
-                workflow.logger.warning("no scheduled compaction: %s", error.message)
+            with failure_logged("no scheduled compaction"):
+                await steps.compact_context(step, summary="compact: scheduled")
 
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
-        self.later(kill_processes(self.id, run_id))
-
-    def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside the session's own work."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    async def settled(self) -> None:
-        """Nothing of this workflow is under way any more."""
-        await workflow.wait_condition(
-            lambda: workflow.all_handlers_finished() and not self._background
-        )
+        self.background.start(kill_processes(self.id, run_id))
 
 
 def _progress(found: Loaded) -> RunProgress | None:

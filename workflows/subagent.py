@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
@@ -14,9 +12,9 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 from holdfast.domain.session_start import RunProgress
 from holdfast.domain.steps import CloseToolStep, PendingCall
 from holdfast.domain.subagent_steps import (
+    GATE_SIGNAL,
     PAUSE_SIGNAL,
     SUBAGENT_LIMIT,
-    SubagentBegun,
     SubagentEnd,
     SubagentPause,
     SubagentResult,
@@ -26,6 +24,7 @@ from holdfast.domain.subagent_steps import Gate as GateState
 from holdfast.domain.wire import SUBAGENT_WORKFLOW
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
+from workflows.background import Background
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.subagent_call import Children
@@ -48,7 +47,7 @@ class SubagentWorkflow(Host):
         self._killed = False
         self.walltime_left_s = start.walltime_left_s
         self._acknowledged: set[str] = set()
-        self._background: set[asyncio.Task[None]] = set()
+        self.background = Background()
 
     @workflow.run
     async def run(self, start: SubagentStart) -> SubagentResult:
@@ -62,14 +61,14 @@ class SubagentWorkflow(Host):
                 await self._finish("killed", None)
             raise
 
-    @workflow.signal(name="gate", description="Stop or go on with the session: internal.")
+    @workflow.signal(name=GATE_SIGNAL, description="Stop or go on with the session: internal.")
     def hear(self, gate: GateState) -> None:
         """The session was paused or resumed; pass it on to subagents of our own."""
         if gate.request_id:
             self._acknowledged.add(gate.request_id)
         self.children.follow(gate)
         self._describe()
-        self._later(self.children.spread(gate))
+        self.background.start(self.children.spread(gate))
 
     async def _begin(self) -> bool:
         """Take a place in the run; False when a nested subagent finds none.
@@ -77,7 +76,7 @@ class SubagentWorkflow(Host):
         A nested one must not wait: its caller holds the place that it might be waiting for.
         """
         while True:
-            begun = await steps.begin_subagent(self.start, SubagentBegun)
+            begun = await steps.begin_subagent(self.start)
             if not begun.busy:
                 self.begun = begun
                 self.walltime_left_s = begun.walltime_s
@@ -139,9 +138,7 @@ class SubagentWorkflow(Host):
         self.walltime_left_s = left - (workflow.now() - began).total_seconds()
 
     async def _roll(self, loop: AgentLoop) -> None:
-        await workflow.wait_condition(
-            lambda: workflow.all_handlers_finished() and not self._background
-        )
+        await self.background.settled()
         start = self.start
         workflow.continue_as_new(
             SubagentStart(
@@ -169,7 +166,7 @@ class SubagentWorkflow(Host):
             state=state,
             error=error,
         )
-        return await steps.finish_subagent(end, SubagentResult)
+        return await steps.finish_subagent(end)
 
     # -- what the loop asks of us ------------------------------------------------------------------
 
@@ -187,7 +184,7 @@ class SubagentWorkflow(Host):
             closing = CloseToolStep(
                 session_id=self.start.session_id, tool_call_id=call.id, text=RESUMED
             )
-            await steps.close_tool_call(closing, bool)
+            await steps.close_tool_call(closing)
 
     async def _paused(self, ask: SubagentPause) -> None:
         """Ask until the session has answered: an answer may pass us by while we start."""
@@ -216,8 +213,3 @@ class SubagentWorkflow(Host):
         workflow.set_current_details(
             f"**{path}**\n- state: `{state}`\n- run: `{self.start.run_id}`"
         )
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)

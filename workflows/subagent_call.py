@@ -99,7 +99,7 @@ class Children:
             state="failed",
             error=f"The subagent {start.name} failed: {words}",
         )
-        return await steps.finish_subagent(end, SubagentResult)
+        return await steps.finish_subagent(end)
 
     async def _signal(self, child: str, gate: Gate) -> None:
         handle = workflow.get_external_workflow_handle(child)

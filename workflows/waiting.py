@@ -28,7 +28,7 @@ async def work_came(core: SessionCore) -> bool:
             if workflow.now() < until:
                 await core.compact_on_schedule()
                 continue
-            await core.settled()
+            await core.background.settled()
             return has_work(core)
     return True
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from activities.compaction.steps import CompactionActivities
 from activities.context import build
 from holdfast.agent.conversation import repair, validate
+from holdfast.domain.compaction_steps import Compacted, CompactStep
 from holdfast.settings.config import Config
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import compactions
-from tests.support.local_worker import LocalWorker, until
-from workflows import waiting
+from tests.support.local_worker import DEADLINE_S, LocalWorker, until
+from workflows import steps, waiting
 
 PROJECT = """
 primary:
@@ -51,3 +55,25 @@ async def test_an_idle_session_is_compacted_once_its_time_has_come(
     context = worker.store.read(lambda db: build(db, worker.store.blobs, worker.config, session))
     assert validate(repair(context.turns)) == []
     assert (await worker.run(session, "still there?")).state == "done"
+
+
+async def test_a_session_goes_on_after_a_scheduled_compaction_that_times_out(
+    worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def hang(self: CompactionActivities, step: CompactStep) -> Compacted:
+        begun.set()
+        return await asyncio.Future()
+
+    hasty = replace(steps.compact_context, timeout=timedelta(milliseconds=200), attempts=1)
+    monkeypatch.setattr(CompactionActivities, "compact", hang)
+    monkeypatch.setattr(steps, "compact_context", hasty)
+    monkeypatch.setattr(waiting, "timedelta", minutes_are_short)
+    session = worker.session(worker.project(PROJECT))
+    await worker.run(session, "hello")
+    await asyncio.wait_for(begun.wait(), DEADLINE_S)
+    before = await worker.handle(session).describe()
+    assert (await worker.run(session, "still there?")).state == "done"
+    after = await worker.handle(session).describe()
+    assert after.run_id == before.run_id, "the workflow failed and was started again"
