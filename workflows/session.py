@@ -27,6 +27,7 @@ from holdfast.domain.steps import AdmitStep, EndStep, ProcessesStep, QueueStep, 
 from holdfast.domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from holdfast.domain.wire import WORKFLOW
 from workflows import steps, waiting
+from workflows.background import failure_logged
 from workflows.gate import should_roll
 from workflows.ids import fresh_id
 from workflows.session_core import SessionCore, refused
@@ -278,7 +279,8 @@ class SessionWorkflow:
             core.drop()
         core.enter(resumed.state)
         processes = ProcessesStep(session_id=core.id, run_id=run_id)
-        await steps.resume_processes(processes, summary="resume processes")
+        with failure_logged("processes could not be resumed"):
+            await steps.resume_processes(processes, summary="resume processes")
         return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
 
     async def _dequeue(self, command: Resume, user: str) -> Answer:

@@ -313,7 +313,9 @@ class SessionCore(Host):
             self.carried.checkpoint_id = paused.checkpoint_id
             self.enter(State.PAUSED)
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
-        await steps.suspend_processes(processes, summary="suspend processes")
+        # It is paused by now: trouble with its processes must not fail it or the answer.
+        with failure_logged("processes could not be suspended"):
+            await steps.suspend_processes(processes, summary="suspend processes")
         self.background.start(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
