@@ -15,6 +15,7 @@ from activities.refusals import answering
 from activities.sessions import max_steps
 from activities.trees.restore import Restoration
 from activities.trees.snapshots import Taken, Trees
+from holdfast.agent.tools.specs import SHELL
 from holdfast.domain.checkpoint_steps import (
     Paused,
     PauseStep,
@@ -305,7 +306,7 @@ def _note_tree(db: Db, step: TreeStep, taken: Taken) -> TreeSaved:
 
 def _shells_since(db: Db, session_id: str, checkpoint_id: str) -> int:
     point = checkpoints.get(db, session_id, checkpoint_id)
-    return tool_calls.count_since(db, session_id, "shell", point.created_at)
+    return tool_calls.count_since(db, session_id, SHELL.name, point.created_at)
 
 
 def _files(done: Restoration) -> dict[str, list[str]]:

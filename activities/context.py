@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from activities.tools.requests import caller_of
 from holdfast.agent.compaction import due
 from holdfast.agent.conversation import ToolCall, Turn
 from holdfast.agent.prompts import TodoItem, has_todo_result, system_prompt, todo_reminder
 from holdfast.agent.routes import Route, resolve
 from holdfast.agent.tokens import context_size, context_window, estimate_turns
-from holdfast.agent.tools.specs import ToolSpec, offered
+from holdfast.agent.tools.offering import offered
+from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.settings.config import Config
@@ -83,13 +85,7 @@ def build(
     root = agent_path == "primary"
     route = resolve(config, spec.model, session.model_override if root else None)
     project = projects.get(db, session.created_by, session.project_id)
-    tools = offered(
-        spec.tools,
-        root=root,
-        has_subagents=bool(spec.subagents),
-        bound_issue=session.bound_issue is not None,
-        remembers=project_file.remembering.enabled,
-    )
+    tools = offered(caller_of(session, project_file, agent_path))
     prompt = system_prompt(
         prompt_edits.text_of(blobs, session, agent_path) or spec.system_prompt,
         project=Path(project.path),

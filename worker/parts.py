@@ -16,13 +16,11 @@ from activities.model_calls import ModelActivities
 from activities.sessions import SessionActivities
 from activities.subagents import SubagentActivities
 from activities.terminals import Terminals
-from activities.tools.issues import run_issue, run_todo
 from activities.tools.memory import MemoryTool
-from activities.tools.search import SearchTool
+from activities.tools.runners import all_tools
 from activities.tools.shell import Shell
-from activities.tools.tool_calls import ToolActivities, ToolRequest
+from activities.tools.tool_calls import ToolActivities
 from activities.trees.snapshots import Trees
-from holdfast.agent.tools.outcome import ToolOutcome
 from holdfast.domain.ids import new_id
 from holdfast.memory.pool import ANSWER_WITHIN_S, MemoryPool
 from holdfast.settings.config import Config
@@ -53,15 +51,8 @@ class Parts:
 def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) -> Parts:
     """Bind every step to its effect."""
     terminals = Terminals(store, Path(settings.terminal_socket), settings.terminal_state_dir)
-    search = SearchTool(store)
     pool = MemoryPool(store, settings.home, config)
     asked_shelf = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
-
-    async def todo(request: ToolRequest) -> ToolOutcome:
-        return await run_todo(store, request.session.id, request.call.input)
-
-    async def issue(request: ToolRequest) -> ToolOutcome:
-        return await run_issue(store, request.session.id, request.call.input)
 
     async def sync(project_id: str) -> bool:
         report = await memory_client.sync(
@@ -76,16 +67,11 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
 
     remember = MemoryTool(store, asked_shelf, sync)
     pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
-    tools = {
-        "todo": todo,
-        "issue": issue,
-        "session_search": search.run,
-        "memory_search": remember.run,
-    }
+    tools = all_tools(store, Shell(store, terminals), remember)
     families: list[object] = [
         SessionActivities(store),
         ModelActivities(store, config),
-        ToolActivities(store, Shell(store, terminals), tools, pausing.save_before_run),
+        ToolActivities(store, tools, pausing.save_before_run),
         pausing,
         CompactionActivities(store, config),
         SubagentActivities(store),

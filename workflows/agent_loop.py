@@ -12,6 +12,7 @@ from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.session_start import RunProgress
 from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolStep
 from holdfast.domain.subagent_steps import SUBAGENT_LIMIT
+from holdfast.domain.tools import CHECKPOINT_TOOL
 from workflows import steps
 from workflows.gate import Gate, should_roll
 from workflows.ids import fresh_id
@@ -156,7 +157,7 @@ class AgentLoop:
             raise
 
     async def _settle(self, call: PendingCall) -> None:
-        if call.name == "checkpoint":
+        if call.name == CHECKPOINT_TOOL:
             await self.host.pause("model", call=call)
         elif call.subagent is not None:
             await self.host.subagent(call)

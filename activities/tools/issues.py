@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from holdfast.agent.tools.offering import UNBOUND
 from holdfast.agent.tools.outcome import ToolOutcome
-from holdfast.agent.tools.specs import UNBOUND
+from holdfast.agent.tools.specs import IssueArguments, TodoArguments
 from holdfast.domain.errors import Refusal
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
@@ -23,15 +22,16 @@ ASK_FIRST = (
 )
 
 
-async def run_todo(store: OpenStore, session_id: str, arguments: dict[str, Any]) -> ToolOutcome:
+async def run_todo(store: OpenStore, session_id: str, arguments: TodoArguments) -> ToolOutcome:
     """Carry out a batch of todo operations, and show the list."""
 
     def apply(db: Db) -> ToolOutcome:
         issue = _bound_issue(db, session_id)
         if issue is None:
             return ToolOutcome(UNBOUND, is_error=True)
+        ops = [op.model_dump(exclude_none=True) for op in arguments.ops]
         try:
-            listed = todos.apply(db, issue.id, arguments.get("ops") or [])
+            listed = todos.apply(db, issue.id, ops)
         except Refusal as refusal:
             # Nothing of the batch may stay: the model is told to send all of it again.
             db.rollback()
@@ -41,7 +41,7 @@ async def run_todo(store: OpenStore, session_id: str, arguments: dict[str, Any])
     return await store.awrite(apply)
 
 
-async def run_issue(store: OpenStore, session_id: str, arguments: dict[str, Any]) -> ToolOutcome:
+async def run_issue(store: OpenStore, session_id: str, arguments: IssueArguments) -> ToolOutcome:
     """Read the bound issue, comment on it, or change its status."""
 
     def act(db: Db) -> ToolOutcome:
@@ -49,17 +49,16 @@ async def run_issue(store: OpenStore, session_id: str, arguments: dict[str, Any]
         if issue is None:
             return ToolOutcome(UNBOUND, is_error=True)
         try:
-            match arguments.get("op"):
+            match arguments.op:
                 case "get":
                     return _shown(db, issue)
                 case "comment":
-                    return _commented(db, issue, session_id, arguments)
+                    return _commented(db, issue, session_id, arguments.body or "")
                 case "transition":
                     return _moved(db, issue, session_id, arguments)
         except Refusal as refusal:
             db.rollback()
             return ToolOutcome(refusal.message, is_error=True)
-        return ToolOutcome("op must be get, transition or comment", is_error=True)
 
     return await store.awrite(act)
 
@@ -88,19 +87,18 @@ def _shown(db: Db, issue: Issue) -> ToolOutcome:
     )
 
 
-def _commented(db: Db, issue: Issue, session_id: str, arguments: dict[str, Any]) -> ToolOutcome:
-    body = str(arguments.get("body") or "")
+def _commented(db: Db, issue: Issue, session_id: str, body: str) -> ToolOutcome:
     issues.comment(db, issue.id, author="agent", session_id=session_id, body=body)
     return ToolOutcome({"number": issue.number, "commented": True})
 
 
-def _moved(db: Db, issue: Issue, session_id: str, arguments: dict[str, Any]) -> ToolOutcome:
-    status = str(arguments.get("status") or "")
+def _moved(db: Db, issue: Issue, session_id: str, arguments: IssueArguments) -> ToolOutcome:
+    status = arguments.status or ""
     if status in OPERATORS_ONLY:
         return ToolOutcome("Only the operator closes an issue.", is_error=True)
     if status == "resolved" and not issues.operator_has_looked(db, session_id):
         return ToolOutcome(ASK_FIRST, is_error=True)
     issues.edit(db, issue, status=status)
-    if arguments.get("body"):
-        _commented(db, issue, session_id, arguments)
+    if arguments.body:
+        _commented(db, issue, session_id, arguments.body)
     return ToolOutcome({"number": issue.number, "status": issue.status})

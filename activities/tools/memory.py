@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from activities.tools.requests import ToolRequest
 from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.agent.tools.specs import MemorySearchArguments
 from holdfast.domain.errors import Refusal
 from holdfast.memory.pool import MemoryPool
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
 from holdfast.storage.projects import projects
-
-if TYPE_CHECKING:
-    from activities.tools.tool_calls import ToolRequest
 
 log = structlog.get_logger()
 SHOWN = ("path", "start_line", "end_line", "score", "snippet")
@@ -33,9 +31,9 @@ class MemoryTool:
         self.pool = pool
         self._sync = sync
 
-    async def run(self, request: ToolRequest) -> ToolOutcome:
+    async def run(self, request: ToolRequest, arguments: MemorySearchArguments) -> ToolOutcome:
         """The best hits. Safe to repeat: it only looks."""
-        session, arguments = request.session, request.call.input
+        session = request.session
         try:
             project = await self.store.aread(
                 lambda db: projects.get(db, session.created_by, session.project_id)
@@ -56,12 +54,9 @@ class MemoryTool:
         except Exception as error:  # noqa: BLE001 - an old answer is better than none
             log.warning("memory.not_synced", project=project_id, error=str(error)[:500])
 
-    def _search(self, project: Project, arguments: dict[str, Any]) -> ToolOutcome:
-        limit = arguments.get("limit")
+    def _search(self, project: Project, arguments: MemorySearchArguments) -> ToolOutcome:
         with self.pool.open(project) as memory:
-            hits = memory.search(
-                str(arguments["query"]), limit=int(limit) if limit else None, min_score=None
-            )
+            hits = memory.search(arguments.query, limit=arguments.limit, min_score=None)
         shown = [
             {key: value for key, value in hit.model_dump().items() if key in SHOWN}
             | {"score": round(hit.score, SCORE_DIGITS)}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.agent.conversation import ToolCall
-from holdfast.agent.tools.arguments import problem_with
-from holdfast.agent.tools.specs import BY_NAME, enabled
+from activities.tools.requests import asked
+from holdfast.agent.tools.arguments import Arguments
+from holdfast.agent.tools.offering import enabled
+from holdfast.agent.tools.outcome import ToolProblem
+from holdfast.agent.tools.specs import BY_NAME, SubagentArguments
 from holdfast.agent.tools.summaries import summary
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.domain.steps import PendingCall
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Run, SessionRow, ToolCallRow
 from holdfast.storage.sessions import messages, tool_calls
-
-# These look at the world and leave it as it is, so neighbours may run at once.
-TOGETHER = frozenset({"read_file", "list_files", "grep", "session_search", "subagent"})
 
 
 def as_pending(call: ToolCallRow, spec: AgentSpec) -> PendingCall:
@@ -22,22 +21,27 @@ def as_pending(call: ToolCallRow, spec: AgentSpec) -> PendingCall:
     A `checkpoint` or `subagent` that the agent may not make, or not so, is left to the dispatch,
     which tells the model why.
     """
-    fits = _fits(call, spec)
-    name = call.input.get("name") if call.tool_name == "subagent" and fits else None
+    tool, arguments = BY_NAME.get(call.tool_name), _arguments(call, spec)
+    name = arguments.name if isinstance(arguments, SubagentArguments) else None
     return PendingCall(
         id=call.id,
-        name=call.tool_name if fits else "unknown",
+        name="unknown" if arguments is None else call.tool_name,
         summary=summary(call.tool_name, call.input),
-        alone=call.tool_name not in TOGETHER,
-        subagent=name if isinstance(name, str) and name in spec.subagents else None,
+        alone=tool is None or not tool.parallel,
+        subagent=name if name in spec.subagents else None,
     )
 
 
-def _fits(call: ToolCallRow, spec: AgentSpec) -> bool:
+def _arguments(call: ToolCallRow, spec: AgentSpec) -> Arguments | None:
+    """The call's arguments, or None if the agent may not make it, or not so."""
     tool = BY_NAME.get(call.tool_name)
     if tool is None or not enabled(spec.tools, call.tool_name):
-        return False
-    return problem_with(tool, ToolCall(call.provider_call_id, call.tool_name, call.input)) is None
+        return None
+    try:
+        fitting: Arguments = tool.parse(asked(call))
+    except ToolProblem:
+        return None
+    return fitting
 
 
 def pending_calls(

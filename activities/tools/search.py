@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from activities.tools.requests import ToolRequest
 from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.agent.tools.specs import SessionSearchArguments
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.search.finder import Search, find
 from holdfast.storage.search.scope import Filters
-
-if TYPE_CHECKING:
-    from activities.tools.tool_calls import ToolRequest
-
-LIMIT = 10
 
 
 class SearchTool:
@@ -22,13 +18,12 @@ class SearchTool:
     def __init__(self, store: OpenStore) -> None:
         self.store = store
 
-    async def run(self, request: ToolRequest) -> ToolOutcome:
+    async def run(self, request: ToolRequest, arguments: SessionSearchArguments) -> ToolOutcome:
         """The best hits, with a snippet each."""
-        arguments = request.call.input
         wanted = Search(
-            text=str(arguments["query"]),
+            text=arguments.query,
             filters=Filters(operator_id=request.session.created_by),
-            limit=min(int(arguments.get("limit") or LIMIT), 50),
+            limit=arguments.limit,
         )
         answer = await asyncio.to_thread(find, self.store, wanted)
         hits = [

@@ -13,8 +13,11 @@ from typing import Any
 from temporalio import activity
 
 from activities.terminals import Terminals
+from activities.tools.requests import ToolRequest
 from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.agent.tools.specs import SHELL, ShellArguments
 from holdfast.agent.tools.summaries import summary
+from holdfast.agent.tools.tool_spec import OUTPUT_BYTES_MAX
 from holdfast.domain.lifecycle import State
 from holdfast.domain.project_file import AgentSpec
 from holdfast.storage.database import blobs
@@ -33,10 +36,9 @@ from holdfast.terminal.errors import (
 )
 from holdfast.terminal.transcript import read_raw
 
-TAIL_BYTES = 32 * 1024
+TAIL_BYTES = OUTPUT_BYTES_MAX
 # The model's share of a tool result less what stands beside the output.
 JSON_BYTES_MAX = 60 * 1024
-TIMEOUT_S = 600.0
 FLUSH_S = 0.1
 STREAMED_BYTES_MAX = 1024 * 1024
 KEPT_BYTES_MAX = 256 * 1024 * 1024
@@ -70,21 +72,22 @@ class Shell:
         self.store = store
         self.terminals = terminals
 
-    async def run(self, call: ToolCallRow, session: SessionRow, spec: AgentSpec) -> ToolOutcome:
+    async def run(self, request: ToolRequest, arguments: ShellArguments) -> ToolOutcome:
         """Start the command, or attach to it if an earlier attempt did; wait for its end."""
-        folder = _folder(session, call.input.get("working_directory"))
+        call, session = request.call, request.session
+        folder = _folder(session, arguments.working_directory)
         if folder is None:
             words = "working_directory must be a folder inside the session's working directory"
             return ToolOutcome({"error": words}, is_error=True)
-        request = _request(call, session, spec, folder)
+        process = spawn_request(request, arguments, folder)
         client = await self.terminals.client()
         try:
-            info = await client.spawn(request)
+            info = await client.spawn(process)
         except REFUSED as error:
             return ToolOutcome({"error": str(error), "code": error.code}, is_error=True)
-        await self._respect_pause(client, request.key, session.id)
-        if request.terminal:
-            await self._note_terminal(call, session, spec)
+        await self._respect_pause(client, process.key, session.id)
+        if process.terminal:
+            await self._note_terminal(call, arguments.command, request.agent)
         output = _Output()
         writer = asyncio.create_task(self._stream(call, output))
         try:
@@ -92,13 +95,13 @@ class Shell:
                 output.add(data)
             ended = await client.wait(info.key)
         except asyncio.CancelledError:
-            await self._stop(request.key)
+            await self._stop(process.key)
             raise
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
         await self._flush(call, output)
-        return await self._outcome(call, ended, output, request)
+        return await self._outcome(ended, output, process)
 
     async def _respect_pause(self, client: TerminalClient, key: str, session_id: str) -> None:
         """A pause that came while the process was being started stops it too.
@@ -127,15 +130,15 @@ class Shell:
         with contextlib.suppress(Exception):
             await asyncio.shield(client.kill(key))
 
-    async def _note_terminal(self, call: ToolCallRow, session: SessionRow, spec: AgentSpec) -> None:
+    async def _note_terminal(self, call: ToolCallRow, command: str, agent: AgentSpec) -> None:
         pty = Pty(
             id=call.id,
-            session_id=session.id,
+            session_id=call.session_id,
             run_id=call.run_id,
             subagent=None if call.caller == "primary" else call.caller.rsplit(".", 1)[-1],
             tool_call_id=call.id,
-            command=str(call.input.get("command", ""))[:4000],
-            cage="disabled" if spec.cage == "disabled" else "enabled",
+            command=command[:4000],
+            cage="disabled" if agent.cage == "disabled" else "enabled",
             created_by="model",
         )
         await self.store.awrite(lambda db: ptys.opened(db, pty))
@@ -162,9 +165,7 @@ class Shell:
             lambda db: frames.append(db, call.session_id, ("tool_output", payload))
         )
 
-    async def _outcome(
-        self, call: ToolCallRow, ended: Exit, output: _Output, request: SpawnRequest
-    ) -> ToolOutcome:
+    async def _outcome(self, ended: Exit, output: _Output, process: SpawnRequest) -> ToolOutcome:
         tail = output.tail.decode("utf-8", "replace")
         shown = _fitting(tail)
         truncated = output.total > TAIL_BYTES or len(shown) < len(tail)
@@ -179,11 +180,11 @@ class Shell:
         if ended.reason is not Reason.EXITED:
             result["reason"] = ended.failure or ended.reason.value
             result["message"] = ended.message
-        if request.terminal:
-            result["pty_id"] = request.key
-            await self.terminals.store_closed(request.key)
+        if process.terminal:
+            result["pty_id"] = process.key
+            await self.terminals.store_closed(process.key)
         if truncated:
-            result["output_ref"] = await self._keep_whole(request.key)
+            result["output_ref"] = await self._keep_whole(process.key)
             result["total_bytes"] = output.total
         return ToolOutcome(result, is_error=ended.failure is not None)
 
@@ -207,23 +208,25 @@ def cage_of(spec: AgentSpec) -> dict[str, Any] | None:
     return None if spec.cage == "disabled" else spec.cage.model_dump()
 
 
-def _request(call: ToolCallRow, session: SessionRow, spec: AgentSpec, folder: Path) -> SpawnRequest:
+def spawn_request(request: ToolRequest, arguments: ShellArguments, folder: Path) -> SpawnRequest:
+    """The process of the call; what the arguments leave open is the agent's or the tool's own."""
+    agent, terminal = request.agent, arguments.terminal
     return SpawnRequest(
-        key=call.id,
-        session_id=session.id,
-        run_id=call.run_id,
-        command=str(call.input["command"]),
+        key=request.call.id,
+        session_id=request.session.id,
+        run_id=request.call.run_id,
+        command=arguments.command,
         cwd=str(folder),
-        terminal=bool(call.input.get("terminal", spec.terminal)),
-        timeout_s=float(call.input.get("timeout_s") or TIMEOUT_S),
-        cage=cage_of(spec),
-        label=summary("shell", call.input),
+        terminal=agent.terminal if terminal is None else terminal,
+        timeout_s=arguments.timeout_s or SHELL.default_timeout_s,
+        cage=cage_of(agent),
+        label=summary(SHELL.name, request.call.input),
     )
 
 
-def _folder(session: SessionRow, asked: object) -> Path | None:
+def _folder(session: SessionRow, asked: str | None) -> Path | None:
     root = Path(os.path.realpath(session.working_directory))
-    if not asked:
+    if asked is None:
         return root
-    folder = Path(os.path.realpath(root / str(asked)))
+    folder = Path(os.path.realpath(root / asked))
     return folder if folder.is_relative_to(root) and folder.is_dir() else None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.agent.conversation import Turn
-from holdfast.agent.tools import confined
+from holdfast.agent.tools import confined, specs
 from holdfast.agent.tools.outcome import ToolProblem
-from holdfast.agent.tools.specs import ToolSpec
+from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.errors import DslInvalid
 
 PROMPT_BYTES_MAX = 512 * 1024
@@ -48,7 +48,7 @@ def system_prompt(
     parts = [prompt_text(prompt, project), environment_note(working_directory)]
     if tools:
         parts.append(tool_guidance(tools))
-    if subagents and any(spec.name == "subagent" for spec in tools):
+    if subagents and any(spec.name == specs.SUBAGENT.name for spec in tools):
         lines = [f"- {name}: {text}" for name, text in sorted(subagents.items())]
         parts.append("Your subagents:\n" + "\n".join(lines))
     return "\n\n".join(parts)
@@ -91,19 +91,19 @@ def tool_guidance(tools: Sequence[ToolSpec]) -> str:
     """How to use the tools that are offered, in a few lines."""
     names = {spec.name for spec in tools}
     lines = ["Tools: " + ", ".join(spec.name for spec in tools) + "."]
-    if {"read_file", "edit_file"} <= names:
+    if {specs.READ_FILE.name, specs.EDIT_FILE.name} <= names:
         lines.append(
             "Read a file before you edit it; prefer edit_file over write_file for changes."
         )
-    if {"shell", "grep"} <= names:
+    if {specs.SHELL.name, specs.GREP.name} <= names:
         lines.append("Prefer grep, list_files and read_file over shell for looking at files.")
-    if "shell" in names:
+    if specs.SHELL.name in names:
         lines.append(
             "Shell commands must end by themselves; a long output is cut, keeping its end."
         )
-    if "checkpoint" in names:
+    if specs.CHECKPOINT.name in names:
         lines.append("Use checkpoint to hand a decision to the operator.")
-    if "todo" in names:
+    if specs.TODO.name in names:
         lines.append("For work of several steps on a bound issue, keep the todo list up to date.")
     return "\n".join(lines)
 
@@ -129,7 +129,7 @@ def has_todo_result(turns: Sequence[Turn]) -> bool:
     for turn in reversed(turns):
         if turn.role != "tool":
             return False
-        if turn.tool_name == "todo":
+        if turn.tool_name == specs.TODO.name:
             return True
     return False
 

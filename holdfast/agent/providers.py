@@ -12,7 +12,7 @@ from holdfast.agent import scripted
 from holdfast.agent.conversation import ModelAnswer, ToolCall, Turn, portable_id, repair
 from holdfast.agent.prices import cost_of
 from holdfast.agent.routes import Route, resolve
-from holdfast.agent.tools.specs import ToolSpec
+from holdfast.agent.tools.tool_spec import ToolSpec
 
 OnText = Callable[[str], Awaitable[None] | None]
 _MODULES = {

@@ -33,7 +33,7 @@ from holdfast.agent.pydantic_clients import clients
 from holdfast.agent.pydantic_errors import explain
 from holdfast.agent.routes import Route
 from holdfast.agent.text import Joiner, clean, clean_json
-from holdfast.agent.tools.specs import ToolSpec
+from holdfast.agent.tools.tool_spec import ToolSpec
 
 _SYSTEM_INSIDE = frozenset({"openai", "ollama"})
 # Breakpoints after the tools, the prompt and the newest message; other providers cache unasked.

@@ -20,7 +20,8 @@ from holdfast.agent.routes import Route
 from holdfast.agent.script import Step, last_question, next_step
 from holdfast.agent.summary import MARKER
 from holdfast.agent.tokens import estimate, estimate_turns
-from holdfast.agent.tools.specs import ToolSpec
+from holdfast.agent.tools.specs import LIST_FILES, SHELL
+from holdfast.agent.tools.tool_spec import ToolSpec
 
 DEMO_CHUNKS = 30
 DEMO_EVERY_MS = 15
@@ -119,10 +120,10 @@ def _demo_step(said: str, since: Sequence[Turn], tools: set[str]) -> Step:
             f"{results[-1].text[:QUOTED_CHARS_MAX]}\n\nThat was a real tool call in your "
             "session's working directory, chosen by a script and not by a model."
         )
-    if (command := _wished_command(said)) and "shell" in tools:
-        return _demo_call("shell", {"command": command}, "Let me run that for you. ")
-    if _LIST_WISH.search(said) and "list_files" in tools:
-        return _demo_call("list_files", {}, "Let me look at your files. ")
+    if (command := _wished_command(said)) and SHELL.name in tools:
+        return _demo_call(SHELL.name, {"command": command}, "Let me run that for you. ")
+    if _LIST_WISH.search(said) and LIST_FILES.name in tools:
+        return _demo_call(LIST_FILES.name, {}, "Let me look at your files. ")
     shown = said.strip().replace("\n", " ")
     return _demo_say(HELLO.format(said=shown[:120] + ("…" if len(shown) > 120 else "")))
 

@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from holdfast.domain.memory import MemorySettings
+from holdfast.domain.tools import ROOT_ONLY_TOOLS
 
 PROJECT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}[a-z0-9]$"
-ROOT_ONLY_TOOLS = ("todo", "issue")
 
 
 class Strict(BaseModel):

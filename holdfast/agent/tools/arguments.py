@@ -1,114 +1,127 @@
-"""Checking a model's arguments against a tool's schema, with words that help it to do better."""
+"""Arguments of a tool: the base of the models that check them, and their JSON Schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
-from holdfast.agent.conversation import ToolCall
-from holdfast.agent.tools.specs import Schema, ToolSpec
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+Schema = dict[str, Any]
 
 PROBLEMS_MAX = 10
-_KINDS: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "number": (int, float),
+NAME_CHARS_MAX = 80
+_TYPES = {
+    "string_type": "a string",
+    "bool_type": "a boolean",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "list_type": "an array",
+    "model_type": "an object",
+}
+_PROBLEMS = {
+    "missing": "is missing",
+    "extra_forbidden": "is unknown; there are: {known}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "is longer than {max_length} characters",
+    "string_unicode": "holds half of a surrogate pair, which is no text",
+    "literal_error": "must be one of {expected}",
+    "too_short": "needs at least {min_length} items",
+    "too_long": "may have at most {max_length} items",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
 }
 
 
-def problem_with(spec: ToolSpec, call: ToolCall) -> str | None:
-    """Why the call's arguments do not fit, for the model to read; None when they do."""
-    if call.invalid_arguments is not None:
-        return f"The arguments of {spec.name} were not valid: {call.invalid_arguments}"
-    problems = violations(spec.parameters, call.arguments)
-    if not problems:
-        return None
-    return f"The arguments of {spec.name} do not fit: {'; '.join(problems)}"
+class Arguments(BaseModel):
+    """What a tool is called with; strict: a string is no number, and a boolean no integer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def as_meant(cls, given: Any) -> Any:
+        """Some models write null for an argument that they leave out, and 2.0 for 2."""
+        if not isinstance(given, dict):
+            return given
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: _whole(value)
+            for name, value in given.items()
+            if value is not None or name not in optional
+        }
 
 
-def violations(schema: Schema, value: object) -> list[str]:
-    """Up to ten places where `value` breaks `schema`, in order."""
-    found = []
-    for problem in _check(schema, value, ""):
-        found.append(problem)
-        if len(found) == PROBLEMS_MAX:
-            break
-    return found
+def _whole(value: object) -> object:
+    """An integer for a float without a fraction: JSON has one type of number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _check(schema: Schema, value: Any, where: str) -> Iterator[str]:
-    name = where or "the arguments"
-    kind = schema.get("type", "object")
-    if not _is(kind, value):
-        yield f"{name} must be {_article(kind)}, not {type(value).__name__}"
-    elif kind == "object":
-        yield from _check_object(schema, value, where)
-    elif kind == "array":
-        yield from _check_array(schema, value, name)
-    elif kind == "string":
-        yield from _check_text(schema, value, name)
-    elif kind in {"integer", "number"}:
-        yield from _check_number(schema, value, name)
+@cache
+def schema_of(model: type[Arguments]) -> Schema:
+    """The model's JSON Schema in the form that every provider takes.
+
+    No references, no null for what may be left out, and no titles or defaults.
+    """
+    whole = model.model_json_schema()
+    return _plain(whole, whole.get("$defs", {}))
 
 
-def _check_object(schema: Schema, value: dict[str, Any], where: str) -> Iterator[str]:
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    for key in required:
-        if key not in value:
-            yield f"{_join(where, key)} is missing"
-    for key, item in value.items():
-        # Some models write null for an argument that they leave out.
-        if item is None and key in properties and key not in required:
-            continue
-        if key in properties:
-            yield from _check(properties[key], item, _join(where, key))
-        else:
-            known = ", ".join(properties)
-            yield f"{_join(where, str(key)[:80])} is unknown; there are: {known}"
+def _plain(schema: Schema, definitions: dict[str, Schema]) -> Schema:
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        (given,) = [one for one in schema["anyOf"] if one != {"type": "null"}]
+        schema = {**given, **{key: one for key, one in schema.items() if key != "anyOf"}}
+    if schema["type"] == "object":
+        properties = {name: _plain(one, definitions) for name, one in schema["properties"].items()}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": schema.get("required", []),
+            "additionalProperties": False,
+        }
+    plain = {key: one for key, one in schema.items() if key not in ("title", "default")}
+    if "items" in plain:
+        plain["items"] = _plain(plain["items"], definitions)
+    return plain
 
 
-def _check_array(schema: Schema, value: list[Any], name: str) -> Iterator[str]:
-    if len(value) < schema.get("minItems", 0):
-        yield f"{name} needs at least {schema['minItems']} items"
-    if len(value) > schema.get("maxItems", len(value)):
-        yield f"{name} may have at most {schema['maxItems']} items"
-        return
-    for index, item in enumerate(value):
-        yield from _check(schema.get("items", {}), item, f"{name}[{index}]")
+def explained(error: ValidationError, schema: Schema) -> str:
+    """Which arguments are wrong and why, for the model to read; the first ten problems."""
+    found = error.errors(include_url=False)[:PROBLEMS_MAX]
+    return "; ".join(f"{_place(one['loc'])} {_problem(one, schema)}" for one in found)
 
 
-def _check_text(schema: Schema, value: str, name: str) -> Iterator[str]:
-    if "enum" in schema and value not in schema["enum"]:
-        yield f"{name} must be one of {', '.join(schema['enum'])}"
-    if len(value) < schema.get("minLength", 0):
-        yield f"{name} must not be empty"
-    if len(value) > schema.get("maxLength", len(value)):
-        yield f"{name} is longer than {schema['maxLength']} characters"
+def _problem(error: Any, schema: Schema) -> str:
+    kind = error["type"]
+    if kind in _TYPES:
+        return f"must be {_TYPES[kind]}, not {type(error['input']).__name__}"
+    if kind not in _PROBLEMS:
+        return f"is wrong: {error['msg']}"
+    facts = {name: _fact(value) for name, value in error.get("ctx", {}).items()}
+    if kind == "extra_forbidden":
+        facts["known"] = ", ".join(_at(schema, error["loc"][:-1])["properties"])
+    return _PROBLEMS[kind].format(**facts)
 
 
-def _check_number(schema: Schema, value: float, name: str) -> Iterator[str]:
-    if value < schema.get("minimum", value):
-        yield f"{name} must be at least {schema['minimum']}"
-    if value > schema.get("maximum", value):
-        yield f"{name} must be at most {schema['maximum']}"
-    if "exclusiveMinimum" in schema and not value > schema["exclusiveMinimum"]:
-        yield f"{name} must be more than {schema['exclusiveMinimum']}"
+def _fact(value: object) -> object:
+    """A bound as a person writes it: 3600 for 3600.0, and `a, b` for `'a' or 'b'`."""
+    if isinstance(value, str):
+        return value.replace("'", "").replace(" or ", ", ")
+    return _whole(value)
 
 
-def _is(kind: str, value: object) -> bool:
-    if isinstance(value, bool) and kind != "boolean":
-        return False
-    if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _KINDS[kind])
+def _place(path: tuple[int | str, ...]) -> str:
+    """Where a problem is, as `ops[0].op`."""
+    place = ""
+    for part in path:
+        place += f"[{part}]" if isinstance(part, int) else f".{str(part)[:NAME_CHARS_MAX]}"
+    return place.removeprefix(".") or "the arguments"
 
 
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aio" else f"a {kind}"
-
-
-def _join(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key
+def _at(schema: Schema, path: tuple[int | str, ...]) -> Schema:
+    for part in path:
+        schema = schema["items"] if isinstance(part, int) else schema["properties"][part]
+    return schema

@@ -7,48 +7,53 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.conversation import ToolCall
 from holdfast.agent.tools import confined
-from holdfast.agent.tools.arguments import problem_with
+from holdfast.agent.tools.arguments import Arguments
 from holdfast.agent.tools.listing import grep, list_files
 from holdfast.agent.tools.outcome import ToolOutcome, ToolProblem
-from holdfast.agent.tools.specs import BY_NAME
+from holdfast.agent.tools.specs import (
+    EDIT_FILE,
+    GREP,
+    LIST_FILES,
+    READ_FILE,
+    WRITE_FILE,
+    EditFileArguments,
+    ReadFileArguments,
+    WriteFileArguments,
+)
+from holdfast.agent.tools.tool_spec import ToolSpec
 
-READ_LINES_DEFAULT = 2000
 # The whole answer stays below the 32 KiB at which tool outputs are cut for the model: a page that
 # is cut there would name the wrong next line.
 READ_BYTES_MAX = 30 * 1024
 BINARY_PROBE_BYTES = 8192
 
-FileTool = Callable[[dict[str, Any], Path], dict[str, Any]]
+# It takes the arguments of its spec.
+FileTool = Callable[[Any, Path], dict[str, Any]]
 
 
-def run_file_tool(name: str, arguments: dict[str, Any], working_directory: Path) -> ToolOutcome:
+def run_file_tool(tool: FileTool, arguments: Arguments, working_directory: Path) -> ToolOutcome:
     """What the tool answers; trouble that the model can act on is an outcome, not an exception.
 
     It blocks on the disk for up to some seconds: call it in a thread.
     """
-    problem = problem_with(BY_NAME[name], ToolCall(id="", name=name, arguments=arguments))
-    if problem is not None:
-        return ToolOutcome(problem, is_error=True)
-    present = {key: value for key, value in arguments.items() if value is not None}
     try:
-        return ToolOutcome(FILE_TOOLS[name](present, Path(working_directory)))
+        return ToolOutcome(tool(arguments, working_directory))
     except ToolProblem as trouble:
         return ToolOutcome(str(trouble), is_error=True)
 
 
-def read_file(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+def read_file(arguments: ReadFileArguments, working_directory: Path) -> dict[str, Any]:
     """A page of lines, counted from 1, and where the next page starts."""
-    place = confined.locate(arguments["path"], working_directory)
+    place = confined.locate(arguments.path, working_directory)
     content = confined.read(place)
     if b"\0" in content[:BINARY_PROBE_BYTES]:
         raise ToolProblem(f"{place.relative} is a binary file of {len(content)} bytes.")
     lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
-    offset = int(arguments.get("offset", 1))
+    offset = arguments.offset
     if offset > max(len(lines), 1):
         raise ToolProblem(f"{place.relative} has {len(lines)} lines; there is no line {offset}.")
-    last = offset - 1 + int(arguments.get("limit", READ_LINES_DEFAULT))
+    last = offset - 1 + arguments.limit
     page = _page(lines[offset - 1 : last])
     following = offset + len(page)
     answer: dict[str, Any] = {
@@ -80,19 +85,19 @@ def _page(lines: list[str]) -> list[str]:
     return page
 
 
-def write_file(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+def write_file(arguments: WriteFileArguments, working_directory: Path) -> dict[str, Any]:
     """Replace or create a file, all of it or nothing."""
-    place = confined.locate(arguments["path"], working_directory)
-    content = _bytes(arguments["content"])
+    place = confined.locate(arguments.path, working_directory)
+    content = _bytes(arguments.content)
     created = confined.write(place, content)
     return {"path": place.relative, "bytes": len(content), "created": created}
 
 
-def edit_file(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+def edit_file(arguments: EditFileArguments, working_directory: Path) -> dict[str, Any]:
     """Replace one exact text, or every match of it."""
-    place = confined.locate(arguments["path"], working_directory)
+    place = confined.locate(arguments.path, working_directory)
     content = confined.read(place)
-    old, new = _bytes(arguments["old_string"]), _bytes(arguments["new_string"])
+    old, new = _bytes(arguments.old_string), _bytes(arguments.new_string)
     if old == new:
         raise ToolProblem("old_string and new_string are the same.")
     if old not in content and b"\r\n" in content:
@@ -104,7 +109,7 @@ def edit_file(arguments: dict[str, Any], working_directory: Path) -> dict[str, A
             f"old_string is not in {place.relative}. Read the file again: it must match exactly, "
             "with its spaces and line ends."
         )
-    if matches > 1 and not arguments.get("replace_all", False):
+    if matches > 1 and not arguments.replace_all:
         raise ToolProblem(
             f"old_string is {matches} times in {place.relative} (lines "
             f"{_line_numbers(content, old)}). Add context to make it unique, or set replace_all."
@@ -136,10 +141,10 @@ def _line_numbers(content: bytes, wanted: bytes, shown_max: int = 5) -> str:
     return ", ".join(numbers) + (", …" if position >= 0 else "")
 
 
-FILE_TOOLS: dict[str, FileTool] = {
-    "read_file": read_file,
-    "write_file": write_file,
-    "edit_file": edit_file,
-    "list_files": list_files,
-    "grep": grep,
-}
+FILE_TOOLS: tuple[tuple[ToolSpec, FileTool], ...] = (
+    (READ_FILE, read_file),
+    (WRITE_FILE, write_file),
+    (EDIT_FILE, edit_file),
+    (LIST_FILES, list_files),
+    (GREP, grep),
+)

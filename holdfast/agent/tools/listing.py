@@ -14,6 +14,7 @@ import regex
 
 from holdfast.agent.tools import confined
 from holdfast.agent.tools.outcome import ToolProblem
+from holdfast.agent.tools.specs import GrepArguments, ListFilesArguments
 
 ENTRIES_MAX = 1000
 VISITED_MAX = 200_000
@@ -50,13 +51,13 @@ class Walk:
         return self.stopped is None
 
 
-def list_files(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+def list_files(arguments: ListFilesArguments, working_directory: Path) -> dict[str, Any]:
     """The entries of one folder, or every path below it that matches the glob."""
-    place = confined.locate(arguments.get("path", "."), working_directory)
+    place = confined.locate(arguments.path, working_directory)
     walk = Walk()
-    if "glob" in arguments:
-        wanted = compile_glob(arguments["glob"])
-        below = _below(place, arguments["glob"], walk)
+    if arguments.glob is not None:
+        wanted = compile_glob(arguments.glob)
+        below = _below(place, arguments.glob, walk)
         found = [_shown(place, path) for path in below if _fits(wanted, path)]
     else:
         found = list(_entries(place, walk))
@@ -70,16 +71,16 @@ def list_files(arguments: dict[str, Any], working_directory: Path) -> dict[str, 
     }
 
 
-def grep(arguments: dict[str, Any], working_directory: Path) -> dict[str, Any]:
+def grep(arguments: GrepArguments, working_directory: Path) -> dict[str, Any]:
     """Matching lines as `path:line:text`, binary and very large files left out."""
-    pattern = _compile(arguments["pattern"])
-    place = confined.locate(arguments.get("path", "."), working_directory)
-    glob = arguments.get("glob")
+    pattern = _compile(arguments.pattern)
+    place = confined.locate(arguments.path, working_directory)
+    glob = arguments.glob or ""
     wanted = compile_glob(glob) if glob else None
     walk = Walk()
     matches: list[str] = []
     searched = 0
-    for path, content in _contents(place, glob or "", wanted, walk):
+    for path, content in _contents(place, glob, wanted, walk):
         searched += 1
         for number, line in enumerate(content.splitlines(), start=1):
             if _search(pattern, line[:LINE_CHARS_MAX], walk):

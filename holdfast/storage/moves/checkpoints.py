@@ -11,6 +11,7 @@ from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound
 from holdfast.domain.events import AttentionRequired, CheckpointCreated, CheckpointResumed
 from holdfast.domain.lifecycle import Action, State
+from holdfast.domain.tools import CHECKPOINT_TOOL
 from holdfast.storage.database.blobs import BlobFolder
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import insert_once, table
@@ -98,7 +99,7 @@ def resumed_for(db: Db, run_id: str | None, tool_call_id: str | None) -> Checkpo
     )
     for row in db.connection().execute(rows.order_by(_checkpoints.c.id.desc()).limit(ACTIVE_MAX)):
         pending = row.snapshot.get("pending_tool_calls", [])
-        asked = next((one["id"] for one in pending if one["tool_name"] == "checkpoint"), None)
+        asked = next((one["id"] for one in pending if one["tool_name"] == CHECKPOINT_TOOL), None)
         if asked is not None and asked == tool_call_id:
             return Checkpoint(**row._mapping)
     return None

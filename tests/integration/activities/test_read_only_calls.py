@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.tools.shell import Shell
+from activities.tools.runners import file_tool
 from activities.tools.tool_calls import ToolActivities
+from holdfast.agent.tools.listing import list_files
+from holdfast.agent.tools.specs import LIST_FILES
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.domain.steps import ToolResult, ToolStep
 from holdfast.storage.database.opening import OpenStore
@@ -33,7 +35,7 @@ class Looking:
         self.session_id = self.workflow.session(dsl_hash=on_crash, working_directory=str(folder))
         self.run_id = self.workflow.begin(self.session_id)
         self.call_id = self.workflow.call(self.session_id, self.run_id, "list_files")
-        self.steps = ToolActivities(store, cast(Shell, None), {})
+        self.steps = ToolActivities(store, [file_tool(LIST_FILES, list_files)])
 
     async def make(self, attempt: int) -> ToolResult:
         environment = ActivityEnvironment()

@@ -9,7 +9,9 @@ import pytest
 
 from activities.context import build
 from activities.tools.issues import ASK_FIRST, run_issue, run_todo
-from holdfast.agent.tools.specs import UNBOUND
+from holdfast.agent.tools.offering import UNBOUND
+from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.agent.tools.specs import IssueArguments, TodoArguments
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.issues import issues, todos
@@ -148,6 +150,14 @@ class Bound:
     def bind(self) -> None:
         self.shop.store.write(lambda db: issues.bind(db, self.shop.session_id, self.issue.id))
 
+    async def todo(self, *ops: dict[str, Any]) -> ToolOutcome:
+        arguments = TodoArguments.model_validate({"ops": list(ops)})
+        return await run_todo(self.shop.store, self.shop.session_id, arguments)
+
+    async def act(self, **arguments: str) -> ToolOutcome:
+        parsed = IssueArguments.model_validate(arguments)
+        return await run_issue(self.shop.store, self.shop.session_id, parsed)
+
 
 @pytest.fixture
 def bound(sqlite_store: OpenStore, tmp_path: Path) -> Bound:
@@ -156,11 +166,7 @@ def bound(sqlite_store: OpenStore, tmp_path: Path) -> Bound:
 
 @pytest.mark.req("K-115")
 async def test_the_tools_ask_for_an_issue_when_none_is_bound(bound: Bound) -> None:
-    store, session_id = bound.shop.store, bound.shop.session_id
-    for outcome in (
-        await run_todo(store, session_id, {"ops": [{"op": "append", "text": "x"}]}),
-        await run_issue(store, session_id, {"op": "get"}),
-    ):
+    for outcome in (await bound.todo({"op": "append", "text": "x"}), await bound.act(op="get")):
         assert outcome.is_error
         assert outcome.text == UNBOUND
 
@@ -170,18 +176,14 @@ async def test_the_tools_show_and_change_the_bound_issue(
 ) -> None:
     bound = Bound(either_store, tmp_path / "p")
     bound.bind()
-    store, session_id = bound.shop.store, bound.shop.session_id
-    listed = await run_todo(store, session_id, {"ops": [{"op": "init", "items": ["a", "b"]}]})
+    listed = await bound.todo({"op": "init", "items": ["a", "b"]})
     assert listed.output == {"issue": 1, "todos": "- [/] a\n- [ ] b\n"}
-    wrong = {"ops": [{"op": "done", "text": "a"}, {"op": "done", "text": "zzz"}]}
-    refused = await run_todo(store, session_id, wrong)
+    refused = await bound.todo({"op": "done", "text": "a"}, {"op": "done", "text": "zzz"})
     assert refused.is_error
     assert "Nothing was changed" in refused.text
-    assert not (await run_issue(store, session_id, {"op": "comment", "body": "hm"})).is_error
-    assert not (
-        await run_issue(store, session_id, {"op": "transition", "status": "in_progress"})
-    ).is_error
-    shown = await run_issue(store, session_id, {"op": "get"})
+    assert not (await bound.act(op="comment", body="hm")).is_error
+    assert not (await bound.act(op="transition", status="in_progress")).is_error
+    shown = await bound.act(op="get")
     assert isinstance(shown.output, dict)
     assert shown.output["status"] == "in_progress"
     assert shown.output["todos"] == "- [/] a\n- [ ] b\n"
@@ -190,9 +192,10 @@ async def test_the_tools_show_and_change_the_bound_issue(
         {"op": "transition", "status": "closed"},
         {"op": "transition", "status": "odd"},
         {"op": "comment", "body": " "},
-        {"op": "fly"},
+        {"op": "comment"},
+        {"op": "transition"},
     ):
-        assert (await run_issue(store, session_id, arguments)).is_error
+        assert (await bound.act(**arguments)).is_error
 
 
 @pytest.mark.req("K-117")
@@ -201,7 +204,7 @@ async def test_an_agent_resolves_only_after_its_checkpoint_was_resumed(bound: Bo
     shop, store = bound.shop, bound.shop.store
     resolve = {"op": "transition", "status": "resolved"}
     run_id = shop.begin("fix it")
-    assert (await run_issue(store, shop.session_id, resolve)).text == ASK_FIRST
+    assert (await bound.act(**resolve)).text == ASK_FIRST
     point_id = new_id()
     store.write(
         lambda db: checkpoints.create(
@@ -214,14 +217,14 @@ async def test_an_agent_resolves_only_after_its_checkpoint_was_resumed(bound: Bo
             run_id=run_id,
         )
     )
-    assert (await run_issue(store, shop.session_id, resolve)).is_error
+    assert (await bound.act(**resolve)).is_error
     store.write(
         lambda db: checkpoints.resume(db, store.blobs, shop.session_id, point_id, command_id="")
     )
-    assert not (await run_issue(store, shop.session_id, resolve)).is_error
+    assert not (await bound.act(**resolve)).is_error
     shop.finish(run_id)
     shop.begin("one more thing")
-    assert (await run_issue(store, shop.session_id, resolve)).text == ASK_FIRST
+    assert (await bound.act(**resolve)).text == ASK_FIRST
 
 
 @pytest.mark.req("K-118")

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.agent.conversation import ToolCall
 from holdfast.agent.tools import confined, listing
-from holdfast.agent.tools.files import run_file_tool
+from holdfast.agent.tools.files import FILE_TOOLS, run_file_tool
 from holdfast.agent.tools.outcome import ToolOutcome, ToolProblem
+from holdfast.agent.tools.specs import BY_NAME
 
 
 @pytest.fixture
@@ -32,7 +34,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, name: str, **arguments: Any) -> ToolOutcome:
-    return run_file_tool(name, arguments, folder)
+    tools = {spec.name: tool for spec, tool in FILE_TOOLS}
+    try:
+        parsed = BY_NAME[name].parse(ToolCall("", name, arguments))
+    except ToolProblem as problem:
+        return ToolOutcome(str(problem), is_error=True)
+    return run_file_tool(tools[name], parsed, folder)
 
 
 def answer(folder: Path, name: str, **arguments: Any) -> dict[str, Any]:

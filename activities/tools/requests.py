@@ -1,0 +1,57 @@
+"""A tool call with everything it runs in, and what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agent.conversation import ToolCall
+from holdfast.agent.tools.offering import Caller
+from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.agent.tools.tool_spec import ToolSpec
+from holdfast.domain.project_file import AgentSpec, ProjectFile
+from holdfast.storage.database.tables import SessionRow, ToolCallRow
+
+
+@dataclass(frozen=True)
+class ToolRequest:
+    """A call of the model, and the session and agent that make it."""
+
+    call: ToolCallRow
+    session: SessionRow
+    project_file: ProjectFile
+    agent: AgentSpec
+    invocation_id: str | None
+    repeated: bool
+
+    @property
+    def caller(self) -> Caller:
+        """The agent as the offer of tools sees it."""
+        return caller_of(self.session, self.project_file, self.call.caller)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A spec, and what runs its calls; `run` takes the arguments of the spec."""
+
+    spec: ToolSpec
+    run: Callable[[ToolRequest, Any], Awaitable[ToolOutcome]]
+
+
+def caller_of(session: SessionRow, project_file: ProjectFile, agent_path: str) -> Caller:
+    """An agent of the session, as far as tools depend on it."""
+    agent = project_file.agent(agent_path)
+    return Caller(
+        tools=agent.tools,
+        root=agent_path == "primary",
+        has_subagents=bool(agent.subagents),
+        bound_issue=session.bound_issue is not None,
+        remembers=project_file.remembering.enabled,
+    )
+
+
+def asked(call: ToolCallRow) -> ToolCall:
+    """A stored call as the model made it."""
+    invalid = call.input.get("invalid_arguments")
+    return ToolCall(call.provider_call_id, call.tool_name, call.input, invalid)

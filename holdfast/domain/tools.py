@@ -1,0 +1,22 @@
+"""What the workflow, storage and the project file know of tools: kinds, and the names they need."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ToolKind(StrEnum):
+    """What a call of the tool does; permissions may be given by it."""
+
+    READ = "read"
+    EDIT = "edit"
+    EXECUTE = "execute"
+    FETCH = "fetch"
+    OTHER = "other"
+
+
+# The workflow answers it by a pause; storage looks for its call among those of a checkpoint.
+CHECKPOINT_TOOL = "checkpoint"
+# They change what the whole session is bound to, so a project file may not give them to subagents.
+TODO_TOOL, ISSUE_TOOL = "todo", "issue"
+ROOT_ONLY_TOOLS = (TODO_TOOL, ISSUE_TOOL)
