@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.agent.conversation import INTERRUPTED, Turn
 from holdfast.agent.errors import UNREACHABLE
 from holdfast.agent.script import next_step, script_in
-from holdfast.agent.tools.specs import ALL
+from holdfast.agent.tools.specs import ALL, SHELL
 from holdfast.settings.config import parse_config
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -45,6 +45,12 @@ def test_every_element_of_the_example_script_can_be_played() -> None:
 def test_the_words_of_the_pages_are_those_of_the_code() -> None:
     assert UNREACHABLE in PROVIDERS
     assert INTERRUPTED in TOOLS
+
+
+def test_the_page_tells_the_times_of_the_shell() -> None:
+    most = SHELL.parameters["properties"]["timeout_s"]["maximum"]
+    told = f"ends after {SHELL.default_timeout_s:g} s, or `timeout_s` (at most {most:g})"
+    assert told in TOOLS
 
 
 def test_the_table_of_tools_is_complete() -> None:
