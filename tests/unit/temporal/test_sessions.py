@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import (
+    Client,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from api.commands import Commands, WorkflowBroken
 from holdfast.domain.commands import Answer, Command
 from holdfast.domain.errors import Conflict, Gone, Unavailable
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.tables import SessionRow
+from holdfast.temporal.connection import Connection
+from holdfast.temporal.sessions import SessionWorkflows
+from holdfast.temporal.updates import WorkflowBroken
 
 SESSION = SessionRow(
     id="S", project_id="P", created_by="O", working_directory="/tmp", dsl_hash="h", title="t"
@@ -44,10 +50,9 @@ class ClientDouble:
         return play
 
 
-def commands(tmp_path: Path, client: ClientDouble, timeout_s: float = 15.0) -> Commands:
-    made = Commands(Settings(home=tmp_path), answer_timeout_s=timeout_s)
-    made._client = client  # type: ignore[assignment]
-    return made
+def workflows(tmp_path: Path, client: ClientDouble, timeout_s: float = 15.0) -> SessionWorkflows:
+    connection = Connection(Settings(home=tmp_path), cast(Client, client))
+    return SessionWorkflows(connection, answer_timeout_s=timeout_s)
 
 
 def rpc(status: RPCStatusCode) -> RPCError:
@@ -66,7 +71,7 @@ async def test_what_passes_is_sent_again_under_the_same_id(tmp_path: Path) -> No
         failed("AcceptedUpdateCompletedWorkflow"),
         ANSWER,
     )
-    answer = await commands(tmp_path, client).send(SESSION, "end", Command(command_id="C"))
+    answer = await workflows(tmp_path, client).send(SESSION, "end", Command(command_id="C"))
     assert answer == ANSWER
     assert client.ids == ["C"] * 5
 
@@ -74,7 +79,7 @@ async def test_what_passes_is_sent_again_under_the_same_id(tmp_path: Path) -> No
 async def test_a_refusal_comes_back_as_it_was_raised(tmp_path: Path) -> None:
     details = {"state": "running"}
     client = ClientDouble(failed("conflict", details), failed("gone"))
-    asked = commands(tmp_path, client)
+    asked = workflows(tmp_path, client)
     with pytest.raises(Conflict) as refused:
         await asked.send(SESSION, "message", Command(command_id="C"))
     assert (refused.value.message, refused.value.details) == ("words", details)
@@ -83,7 +88,7 @@ async def test_a_refusal_comes_back_as_it_was_raised(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_refusal_is_a_defect(tmp_path: Path) -> None:
-    asked = commands(tmp_path, ClientDouble(failed("RuntimeError"), rpc(RPCStatusCode.INTERNAL)))
+    asked = workflows(tmp_path, ClientDouble(failed("RuntimeError"), rpc(RPCStatusCode.INTERNAL)))
     with pytest.raises(WorkflowBroken):
         await asked.send(SESSION, "end", Command(command_id="C"))
     with pytest.raises(RPCError):
@@ -92,6 +97,6 @@ async def test_what_is_no_refusal_is_a_defect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plays", [["hang"], [rpc(RPCStatusCode.UNAVAILABLE)] * 99])
 async def test_without_an_answer_it_gives_up_in_time(tmp_path: Path, plays: list[Any]) -> None:
-    asked = commands(tmp_path, ClientDouble(*plays), timeout_s=0.2)
+    asked = workflows(tmp_path, ClientDouble(*plays), timeout_s=0.2)
     with pytest.raises(Unavailable):
         await asked.send(SESSION, "end", Command(command_id="C"))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
 
-from api.commands import Commands
 from holdfast.domain.commands import Command
 from holdfast.domain.errors import Unavailable
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.tables import SessionRow
+from holdfast.temporal.connection import Connection
+from holdfast.temporal.sessions import SessionWorkflows
 
 
 class SilentTemporal:
@@ -28,8 +29,8 @@ class SilentTemporal:
 
 @pytest.mark.timeout(400)
 async def test_a_silent_temporal_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    asked = Commands(Settings(home=tmp_path), answer_timeout_s=0.05)
-    asked._client = SilentTemporal()  # type: ignore[assignment]
+    connection = Connection(Settings(home=tmp_path), cast(Client, SilentTemporal()))
+    asked = SessionWorkflows(connection, answer_timeout_s=0.05)
     session = SessionRow(
         id="s", project_id="p", created_by="o", working_directory="/", dsl_hash="h"
     )
