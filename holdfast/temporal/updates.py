@@ -34,7 +34,7 @@ class WorkflowBroken(Exception):
     def __init__(self, cause: BaseException | None) -> None:
         # None when the workflow was ended from outside instead of answering.
         self.failure = cause if isinstance(cause, ApplicationError) else None
-        super().__init__(f"{self.failure.type}: {cause}" if self.failure else str(cause))
+        super().__init__(str(cause))
 
 
 @dataclass
