@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 import structlog
-from sqlalchemy.exc import DatabaseError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -34,11 +33,6 @@ def answering(step: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
         try:
             local = activity.in_activity() and activity.info().is_local
             return await (finish_despite_shutdown(work) if local else work)
-        except (BlobMissing, DatabaseError) as error:
-            if not isinstance(error, BlobMissing) and not is_damage(error):
-                raise
-            log.critical("store.damaged", step=step.__name__, error=str(error)[:500])
-            raise ApplicationError(str(error), type=STORE_DAMAGED, non_retryable=True) from error
         except Refusal as refusal:
             # Its words are the whole answer; a chain of causes would be too long for the UI.
             raise ApplicationError(
@@ -47,5 +41,10 @@ def answering(step: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
                 type=refusal.code,
                 non_retryable=not isinstance(refusal, Unavailable),
             ) from None
+        except Exception as error:
+            if not isinstance(error, BlobMissing) and not is_damage(error):
+                raise
+            log.critical("store.damaged", step=step.__name__, error=str(error)[:500])
+            raise ApplicationError(str(error), type=STORE_DAMAGED, non_retryable=True) from error
 
     return answered

@@ -9,7 +9,6 @@ from fastapi.security import HTTPBearer
 from starlette.requests import HTTPConnection
 
 from api import auth
-from api.commands import Asks
 from api.services import Services
 from holdfast.domain.errors import NotFound
 from holdfast.domain.ids import new_id
@@ -17,6 +16,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Operator, SessionRow
 from holdfast.storage.sessions import resolver
+from holdfast.temporal.sessions import SessionCommands
 
 NAME_CHARS_MAX = 256
 PAGE_MAX = 500
@@ -43,7 +43,7 @@ def _store(services: ServicesDep) -> OpenStore:
     return services.store
 
 
-def _commands(services: ServicesDep) -> Asks:
+def _commands(services: ServicesDep) -> SessionCommands:
     return services.commands
 
 
@@ -55,7 +55,7 @@ def command_id(request: Request) -> str:
 
 CurrentOperator = Annotated[Operator, Depends(current_operator)]
 StoreDep = Annotated[OpenStore, Depends(_store)]
-CommandsDep = Annotated[Asks, Depends(_commands)]
+CommandsDep = Annotated[SessionCommands, Depends(_commands)]
 CommandId = Annotated[str, Depends(command_id)]
 PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 PageCursor = Annotated[str | None, Query(max_length=512)]

@@ -9,11 +9,11 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
-from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 
 from api.openapi import described
 from holdfast.domain.errors import Refusal, ValidationFailed
+from holdfast.storage.database.trouble import UnstorableValue
 
 log = logging.getLogger("holdfast.api")
 
@@ -94,7 +94,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(DataError, _undigestible)
+    app.add_exception_handler(UnstorableValue, _unstorable)
     app.add_exception_handler(Exception, _crashed)
 
 
@@ -125,8 +125,7 @@ async def _http(_request: Request, error: Exception) -> Response:
     return error_answer(error.status_code, code, str(error.detail), headers=headers)
 
 
-async def _undigestible(_request: Request, _error: Exception) -> Response:
-    # Postgres takes no NUL in text; whoever sent one sent nothing that could be stored.
+async def _unstorable(_request: Request, _error: Exception) -> Response:
     return refusal_answer(ValidationFailed("a value cannot be stored as it is"))
 
 

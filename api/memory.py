@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.domain.errors import Refusal, Unavailable
 from holdfast.domain.ids import new_id
 from holdfast.domain.memory import SyncReport
 from holdfast.memory.pool import MemoryPool
-from holdfast.settings.environment import Settings
 from holdfast.storage.database.tables import Project
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
+from holdfast.temporal.memories import MemoryWorkflows
 
 # A search waits this long for what is not indexed yet, then answers with what there is.
 SEARCH_WAIT_S = 3.0
@@ -39,14 +36,11 @@ class Found:
 class Memories:
     """What the routes ask. Everything that reads an index runs in a thread."""
 
-    def __init__(
-        self, settings: Settings, pool: MemoryPool, client: Callable[[], Awaitable[Client]]
-    ) -> None:
+    def __init__(self, pool: MemoryPool, workflows: MemoryWorkflows) -> None:
         self.pool = pool
         # Threads of its own: an embedder that hangs must not keep other requests from theirs.
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
-        self._settings = settings
-        self._client = client
+        self._workflows = workflows
 
     async def search(
         self, project: Project, query: str, *, limit: int | None, min_score: float | None
@@ -60,7 +54,9 @@ class Memories:
     async def sync(self, project: Project, command_id: str, *, force: bool) -> SyncReport | None:
         """Have a round made; its report, or None when it is certain that it goes on without us."""
         await self._off_the_loop(self._check, project)
-        report = await self._sync(project.id, command_id, force=force, wait_s=SYNC_WAIT_S)
+        report = await self._workflows.sync(
+            project.id, command_id=command_id, force=force, wait_s=SYNC_WAIT_S
+        )
         if report is None and (await self._progress(project.id))["state"] != "running":
             raise Unavailable(AWAY)
         return report
@@ -100,38 +96,17 @@ class Memories:
 
     async def _brought_up_to_date(self, project: Project) -> bool:
         try:
-            report = await self._sync(project.id, new_id(), force=False, wait_s=SEARCH_WAIT_S)
+            report = await self._workflows.sync(
+                project.id, command_id=new_id(), force=False, wait_s=SEARCH_WAIT_S
+            )
         except Refusal:
             return False  # what is there can be searched without Temporal and without a worker
         return report is not None
 
-    async def _sync(
-        self, project_id: str, command_id: str, *, force: bool, wait_s: float
-    ) -> SyncReport | None:
-        # temporalio takes most of a second to import; the API serves before it needs it.
-        from workflows import memory_client  # noqa: PLC0415
-
-        return await memory_client.sync(
-            await self._connected(),
-            self._settings.task_queue,
-            project_id,
-            command_id=command_id,
-            force=force,
-            wait_s=wait_s,
-        )
-
     async def _progress(self, project_id: str) -> dict[str, Any]:
-        from workflows import memory_client  # noqa: PLC0415
-
         try:
-            found = await memory_client.progress(await self._connected(), project_id)
+            found = await self._workflows.progress(project_id)
         except Unavailable:
             return {"state": "unknown", "done": None, "total": None}
         state = "running" if found.running else "idle"
         return {"state": state, "done": found.done, "total": found.total}
-
-    async def _connected(self) -> Client:
-        try:
-            return await self._client()
-        except RuntimeError as error:
-            raise Unavailable(AWAY) from error

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from sqlalchemy import func, select
-
-from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import table
-from holdfast.storage.database.tables import SessionRow
-
-_sessions = table(SessionRow)
 
 
 class Metrics:
@@ -48,9 +41,3 @@ class Metrics:
         for state, count in by_state.items():
             self.sessions.labels(state).set(count)
         return generate_latest(self.registry)
-
-
-def count_by_state(db: Db) -> dict[str, int]:
-    """How many sessions are in each state."""
-    rows = select(_sessions.c.state, func.count()).group_by(_sessions.c.state)
-    return {state: int(count) for state, count in db.connection().execute(rows)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from api.commands import Commands
 from api.configuration import Configuration
 from api.memory import Memories
 from api.metrics import Metrics
@@ -15,6 +14,9 @@ from holdfast.memory.pool import ANSWER_WITHIN_S, MemoryPool
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log.feed import Feed
+from holdfast.temporal.connection import Connection
+from holdfast.temporal.memories import MemoryWorkflows
+from holdfast.temporal.sessions import SessionCommands, SessionWorkflows
 
 
 @dataclass
@@ -25,7 +27,8 @@ class Services:
     configuration: Configuration
     store: OpenStore
     feed: Feed
-    commands: Commands
+    temporal: Connection
+    commands: SessionCommands
     terminals: Terminals
     projects: ProjectWatch
     hub: Hub
@@ -37,16 +40,17 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
     """The services of one process; nothing connects before it is used."""
     configuration = Configuration(settings.home)
     feed = Feed(store)
-    commands = Commands(settings)
+    temporal = Connection(settings)
     pool = MemoryPool(store, settings.home, lambda: configuration.current, within_s=ANSWER_WITHIN_S)
     return Services(
         settings=settings,
         configuration=configuration,
         store=store,
         feed=feed,
-        commands=commands,
+        temporal=temporal,
+        commands=SessionWorkflows(temporal),
         terminals=Terminals(settings),
         projects=ProjectWatch(store, configuration),
         hub=Hub(store, feed),
-        memories=Memories(settings, pool, commands.client),
+        memories=Memories(pool, MemoryWorkflows(temporal)),
     )

@@ -16,8 +16,9 @@ from holdfast.settings.config import Config
 from holdfast.settings.environment import Settings
 from holdfast.settings.fresh_config import FreshConfig
 from holdfast.storage.database.opening import OpenStore, open_store
+from holdfast.temporal.connection import connect_patiently
+from holdfast.temporal.search_attributes import ensure_search_attributes
 from worker import background
-from worker.connection import connect, ensure_search_attributes
 from worker.parts import WORKFLOWS, Parts, build
 
 log = structlog.get_logger()
@@ -40,12 +41,12 @@ async def run(settings: Settings) -> None:
     )
     for warning in store.warnings():
         log.warning("store.warning", words=warning)
-    client = await connect(settings, stopped)
+    client = await connect_patiently(settings, stopped)
     if client is None:
         store.close()
         return
     parts = build(store, settings, config)
-    await ensure_search_attributes(client, settings.temporal_namespace)
+    await ensure_search_attributes(client)
     await serve(client, settings, store, parts, stopped)
 
 

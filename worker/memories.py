@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from holdfast.domain.clock import now_ms
@@ -23,12 +22,11 @@ from holdfast.domain.ids import least_id
 from holdfast.domain.memory import MemorySettings
 from holdfast.memory.documents import ROOT_FILES, ROOT_FOLDER, files_of
 from holdfast.memory.pool import MemoryPool
-from holdfast.settings.environment import Settings
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
 from holdfast.storage.projects import projects
 from holdfast.storage.transfer import memory_sessions
-from workflows import memory_client
+from holdfast.temporal.memories import MemoryWorkflows
 
 log = structlog.get_logger()
 EVERY_S = 1.0
@@ -44,19 +42,10 @@ Ask = Callable[[str], Awaitable[None]]
 
 
 async def watch_forever(
-    client: Client,
-    settings: Settings,
-    store: OpenStore,
-    pool: MemoryPool,
-    *,
-    every_s: float = EVERY_S,
+    workflows: MemoryWorkflows, store: OpenStore, pool: MemoryPool, *, every_s: float = EVERY_S
 ) -> None:
     """Look for as long as the worker lives; whoever is behind gets a sync."""
-
-    async def ask(project_id: str) -> None:
-        await memory_client.ask(client, settings.task_queue, project_id)
-
-    watch = MemoryWatch(store, pool, ask)
+    watch = MemoryWatch(store, pool, workflows.ask)
     while True:
         began = time.monotonic()
         await watch.look()

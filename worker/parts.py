@@ -26,7 +26,8 @@ from holdfast.memory.pool import ANSWER_WITHIN_S, MemoryPool
 from holdfast.settings.config import Config
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.opening import OpenStore
-from workflows import memory_client
+from holdfast.temporal.connection import Connection
+from holdfast.temporal.memories import MemoryWorkflows
 from workflows.memory import MemorySyncWorkflow
 from workflows.session import SessionWorkflow
 from workflows.subagent import SubagentWorkflow
@@ -55,13 +56,9 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     asked_shelf = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
 
     async def sync(project_id: str) -> bool:
-        report = await memory_client.sync(
-            activity.client(),
-            settings.task_queue,
-            project_id,
-            command_id=new_id(),
-            force=False,
-            wait_s=SEARCH_WAIT_S,
+        memories = MemoryWorkflows(Connection(settings, activity.client()))
+        report = await memories.sync(
+            project_id, command_id=new_id(), force=False, wait_s=SEARCH_WAIT_S
         )
         return report is not None
 

@@ -12,11 +12,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from api import auth
 from api.dependencies import ServicesDep
 from api.errors import documented
-from api.metrics import count_by_state
 from api.readiness import trouble
 from holdfast.domain.errors import Unauthenticated
 from holdfast.storage.database.opening import REVISION
 from holdfast.storage.projects import operators
+from holdfast.storage.sessions import sessions
 
 router = APIRouter()
 READY_TIMEOUT_S = 5.0
@@ -83,5 +83,5 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     """Prometheus numbers; from outside this machine only with a token."""
     if not services.settings.bind_is_loopback:
         await auth.require(services, request)
-    counts = await services.store.aread(count_by_state)
+    counts = await services.store.aread(sessions.count_by_state)
     return Response(services.metrics.text(counts), media_type="text/plain; version=0.0.4")

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from api.commands import Asks
 from api.dependencies import (
     CommandId,
     CommandsDep,
@@ -31,6 +30,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.sessions import inbox, messages, run_views, runs, session_views, sessions
 from holdfast.storage.sessions.message_views import message_json, turn_json
+from holdfast.temporal.sessions import SessionCommands
 
 router = APIRouter(tags=["messages"])
 CONTENT_CHARS_MAX = 1024 * 1024
@@ -74,7 +74,7 @@ async def post_message(
 
 
 async def _sent(
-    commands: Asks, store: OpenStore, session: SessionRow, command: NewMessage
+    commands: SessionCommands, store: OpenStore, session: SessionRow, command: NewMessage
 ) -> Answer:
     """Send the message. A worker that died right after a run ended leaves a workflow that believes
     in that run for some seconds: where nothing has moved since the session was idle, ask again."""

@@ -117,11 +117,13 @@ def _kinds(root: type[Refusal]) -> list[type[Refusal]]:
     return [root, *(kind for child in root.__subclasses__() for kind in _kinds(child))]
 
 
-def refusal_from(code: str, message: str, details: dict[str, Any] | None = None) -> Refusal:
-    """The refusal that travelled as `code` through a Temporal failure."""
+def refusal_from(
+    code: str | None, message: str, details: dict[str, Any] | None = None
+) -> Refusal | None:
+    """The refusal that travelled as `code` through a Temporal failure; None for another failure."""
     for kind in _kinds(Refusal):
         if kind.code == code:
             refusal = kind.__new__(kind)
             Refusal.__init__(refusal, message, details)
             return refusal
-    return Conflict(message, details)
+    return None

@@ -6,12 +6,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from holdfast.domain.wire import SEARCH_ATTRIBUTES
 from holdfast.settings.environment import Settings, SettingsError
 
 USUAL_PORT = 7233
 USUAL_UI_PORT = 8233
 RETENTION = "168h"
-SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
 # The default of 20 polls a second on the single shard adds 50 ms to every queued task; the next
 # two push a cancel to the activity instead of waiting for its next heartbeat. A poll that misses
 # its worker's stop holds that stop up until it expires, by default for a minute. One machine needs

@@ -11,7 +11,6 @@ from holdfast.domain.memory_steps import workflow_id
 from holdfast.storage.projects import projects
 from tests.support.local_worker import DEADLINE_S, LocalWorker, script
 from worker.recovery import restart_lost
-from workflows import memory_client
 
 # Words that only the database may know. Titles are the first words, so the marks stand behind.
 MARK = "xyzzy-private"
@@ -111,7 +110,7 @@ async def crash_recovered(worker: LocalWorker) -> list[str]:
     run = (await worker.send(session, steps)).run_id or ""
     await worker.streaming(session)
     await worker.handle(session).terminate("lost on purpose")
-    await restart_lost(worker.client, worker.settings, worker.store)
+    await restart_lost(worker.sessions, worker.store)
     await worker.over(run)
     await worker.state(session, "idle")
     return [session]
@@ -200,13 +199,12 @@ async def memory_synced(worker: LocalWorker) -> list[str]:
     found = worker.store.read(lambda db: projects.by_id(db, project))
     notes = Path(found.path) / "memory"
     notes.mkdir()
-    queue = worker.settings.task_queue
     for number, force in enumerate((False, False, True)):
         (notes / f"{number}.md").write_text(f"{MARK} note {number}\n")
-        report = await memory_client.sync(
-            worker.client, queue, project, command_id=new_id(), force=force, wait_s=DEADLINE_S
+        report = await worker.memories.sync(
+            project, command_id=new_id(), force=force, wait_s=DEADLINE_S
         )
         assert report is not None
-        await memory_client.ask(worker.client, queue, project)
+        await worker.memories.ask(project)
     await worker.handle(workflow_id(project)).result()
     return [workflow_id(project)]

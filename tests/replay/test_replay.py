@@ -12,9 +12,9 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
+from holdfast.temporal.payloads import data_converter
 from tests.replay.stories import MARK, STORIES
 from worker.parts import WORKFLOWS
-from workflows.payloads import data_converter
 
 FOLDER = Path(__file__).with_name("histories")
 HISTORIES = sorted(FOLDER.glob("*.json"))

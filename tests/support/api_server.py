@@ -67,7 +67,7 @@ class ApiServer:
     def _run(self) -> None:
         async def serve() -> None:
             self.services = make_services(self.settings, self.store)
-            self.services.commands = self.double  # type: ignore[assignment]
+            self.services.commands = self.double
             made = server(self.services)
             if self.ping_s is not None:
                 made.config.ws_ping_interval = made.config.ws_ping_timeout = self.ping_s

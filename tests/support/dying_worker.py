@@ -22,9 +22,9 @@ import temporalio.worker
 from holdfast.settings.environment import Settings
 from holdfast.settings.fresh_config import FreshConfig
 from holdfast.storage.database.opening import open_store
+from holdfast.temporal.connection import connect
 from worker.main import serve
 from worker.parts import build
-from workflows.payloads import data_converter
 
 
 class Boundaries(temporalio.client.Interceptor, temporalio.worker.Interceptor):
@@ -70,12 +70,7 @@ async def main(settings: Settings, folder: Path) -> None:
     """Serve as the product's worker does, until killed."""
     config = FreshConfig(settings.home)
     store = open_store(settings.database_url, settings.home)
-    client = await temporalio.client.Client.connect(
-        settings.temporal_address,
-        namespace=settings.temporal_namespace,
-        data_converter=data_converter,
-        interceptors=[Boundaries(folder)],
-    )
+    client = await connect(settings, interceptors=[Boundaries(folder)])
     await serve(client, settings, store, build(store, settings, config), asyncio.Event())
 
 

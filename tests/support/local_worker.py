@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from api.commands import Commands
 from holdfast.domain.commands import (
     Answer,
     Cancel,
@@ -37,8 +36,10 @@ from holdfast.storage.projects import operators, project_file, projects
 from holdfast.storage.sessions import admission, inbox, messages, runs
 from holdfast.storage.sessions import sessions as session_rows
 from holdfast.storage.sessions.admission import Admitted
+from holdfast.temporal.connection import Connection, connect_patiently
+from holdfast.temporal.memories import MemoryWorkflows
+from holdfast.temporal.sessions import SessionWorkflows
 from tests.support.terminal_hosts import TestHost
-from worker.connection import connect
 from worker.main import make_worker
 from worker.parts import Parts, build
 
@@ -82,7 +83,9 @@ class LocalWorker:
         self._parts: Parts | None = None
         self._worker: Worker | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._commands = Commands(self.settings)
+        connection = Connection(self.settings)
+        self.sessions = SessionWorkflows(connection)
+        self.memories = MemoryWorkflows(connection)
         self.operator_id = store.write(
             lambda db: operators.add(db, f"worker-{new_id().lower()}").id
         )
@@ -92,7 +95,7 @@ class LocalWorker:
     # Life ---------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        client = await connect(self.settings, asyncio.Event())
+        client = await connect_patiently(self.settings, asyncio.Event())
         assert client is not None
         self.client = client
         self._parts = build(self.store, self.settings, lambda: self.config)
@@ -166,7 +169,7 @@ class LocalWorker:
 
     async def command(self, session_id: str, name: str, command: Command) -> Answer:
         """Send an update as the API does: with the start of the workflow, again until answered."""
-        return await self._commands.send(self.row(session_id), name, command)
+        return await self.sessions.send(self.row(session_id), name, command)
 
     async def send(
         self, session_id: str, content: str, *, command_id: str = "", model: str | None = None

@@ -32,10 +32,6 @@ class SessionsDouble:
             self.answers[command.command_id] = known
         return known
 
-    async def client(self) -> object:
-        """There is no Temporal here."""
-        raise RuntimeError("no Temporal in this test")
-
     def finish(self, session_id: str, *, state: str = "done") -> None:
         """Let the session's run come to its end."""
 

@@ -10,7 +10,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from holdfast.domain.wire import SEARCH_ATTRIBUTES
 from holdfast.supervisor.temporal import DYNAMIC_CONFIG, binary
-from workflows.payloads import data_converter
+from holdfast.temporal.payloads import data_converter
 
 
 class TemporalServer:

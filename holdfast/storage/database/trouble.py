@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from holdfast.domain.errors import Unavailable
 
@@ -20,6 +20,9 @@ class StoreUnwritable(Unavailable):
 class StoreRefused(Exception):
     """The store cannot be opened; the message says what to do."""
 
+
+# A value that the database cannot hold, as Postgres no NUL in text.
+UnstorableValue = DataError
 
 _PASSING = ("database is locked", "database table is locked", "busy", "deadlock detected")
 _PASSING_STATES = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "08006", "08003", "08001"}
@@ -48,9 +51,9 @@ def is_passing(error: DBAPIError) -> bool:
     return error.connection_invalidated or any(word in words for word in _PASSING)
 
 
-def is_damage(error: DBAPIError) -> bool:
+def is_damage(error: Exception) -> bool:
     """Whether the database itself is broken, so that no repeat can help."""
-    words = str(error.orig).lower()
+    words = str(error.orig).lower() if isinstance(error, DBAPIError) else ""
     return any(word in words for word in _DAMAGE)
 
 

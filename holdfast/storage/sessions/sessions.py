@@ -11,7 +11,7 @@ from holdfast.domain.errors import NotFound
 from holdfast.domain.events import RunningCount, SessionCreated, SessionState
 from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import KEY, change, find_row, insert_once, table
+from holdfast.storage.database.rows import KEY, change, find_row, insert_once, made, table
 from holdfast.storage.database.tables import Operator, Project, SessionRow
 from holdfast.storage.log import events
 
@@ -56,6 +56,18 @@ def get(db: Db, session_id: str) -> SessionRow:
     if row is None:
         raise NotFound("Session not found.")
     return row
+
+
+def in_state(db: Db, *, state: State, limit: int) -> list[SessionRow]:
+    """Up to `limit` sessions in this state."""
+    rows = select(_sessions).where(_sessions.c.state == state.value).limit(limit)
+    return [made(SessionRow, row) for row in db.connection().execute(rows)]
+
+
+def count_by_state(db: Db) -> dict[str, int]:
+    """How many sessions are in each state."""
+    rows = select(_sessions.c.state, func.count()).group_by(_sessions.c.state)
+    return {state: int(count) for state, count in db.connection().execute(rows)}
 
 
 def lock(db: Db, session_id: str) -> SessionRow:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import api.memory
+from holdfast.temporal import memories
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.api_server import ApiServer
 from tests.support.local_worker import LocalWorker, until
 from tests.support.memory_service import STUB, MemoryService, memory_service
-from workflows import memory_client
 
 TEA = "# Tea\n\nThe kettle stands in the pantry, behind the flour.\n"
 ODD = [
@@ -193,7 +193,7 @@ async def test_a_wrong_embedder_is_a_warning_and_words_are_found(service: Memory
 async def test_without_temporal_a_search_answers_and_a_sync_says_that_it_is_away(
     own_api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_client, "AWAY_S", 0.0)
+    monkeypatch.setattr(memories, "AWAY_S", 0.0)
     caller = own_api.operator()
     folder = tmp_path / "home-alone"
     (folder / "memory").mkdir(parents=True)

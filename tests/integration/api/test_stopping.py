@@ -34,7 +34,7 @@ def test_a_request_under_way_is_answered_with_503_when_the_server_stops(
     session = caller.session(caller.project(tmp_path / "work")["id"])
     silent = SilentSessions(own_api.store)
     assert own_api.services is not None
-    own_api.services.commands = silent  # type: ignore[assignment]
+    own_api.services.commands = silent
     answers: list[httpx2.Response] = []
     key: dict[str, Any] = {"Idempotency-Key": "one"}
     asking = threading.Thread(

@@ -7,15 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from temporalio.client import WorkflowUpdateFailedError
 
 from holdfast.domain.commands import Resume
+from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import new_id
 from holdfast.storage.sessions import queue
 from tests.support.local_worker import LocalWorker, script
 from tests.support.sample_library import SampleLibrary
 from worker.queue import start_forever, start_waiting
-from worker.sending import send
 
 HANGING = script({"hang_s": 60})
 ONE_SLOT = "primary: {model: 'scripted:echo'}\nlimits: {running_sessions: 1}\n"
@@ -25,9 +24,7 @@ BY_ITSELF = ONE_SLOT + "auto_resume: true\n"
 @contextlib.asynccontextmanager
 async def watched(worker: LocalWorker) -> AsyncIterator[None]:
     """The loop that the worker runs beside its steps."""
-    loop = asyncio.create_task(
-        start_forever(worker.client, worker.settings, worker.store, every_s=0.02)
-    )
+    loop = asyncio.create_task(start_forever(worker.sessions, worker.store, every_s=0.02))
     try:
         yield
     finally:
@@ -67,7 +64,7 @@ async def test_without_the_word_nothing_starts_by_itself(worker: LocalWorker) ->
     await worker.send(session, "hello")
     await worker.cancel(holder)
     await worker.state(holder, "idle")
-    assert await start_waiting(worker.client, worker.settings, worker.store) == 0
+    assert await start_waiting(worker.sessions, worker.store) == 0
     assert worker.row(session).state == "queued"
 
 
@@ -94,8 +91,8 @@ async def test_what_was_seen_waiting_never_resumes_a_session_that_is_paused_by_n
     run = (await worker.send(session, HANGING)).run_id
     await worker.pause(session)
     late = Resume(command_id=new_id(), user_id=worker.operator_id, queued_run=run)
-    with pytest.raises(WorkflowUpdateFailedError):
-        await send(worker.client, worker.settings.task_queue, session, "resume", late)
+    with pytest.raises(Conflict):
+        await worker.command(session, "resume", late)
     assert worker.row(session).state == "paused"
     await worker.cancel(session)
 

@@ -100,7 +100,7 @@ async def test_chat_messages_that_wait_are_sent_one_after_the_other(worker: Loca
     session_id = await worker.store.awrite(queue)
 
     async def drained() -> bool:
-        return await drain(worker.client, worker.settings, worker.store) == 0
+        return await drain(worker.sessions, worker.store) == 0
 
     for _ in range(600):
         if await drained():

@@ -16,10 +16,11 @@ import activities.memory
 import workflows.memory
 from activities.memory import Progress
 from holdfast.domain.memory_steps import workflow_id
+from holdfast.temporal.connection import Connection
+from holdfast.temporal.memories import MemoryWorkflows
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.local_worker import LocalWorker, script, until
 from tests.support.memory_service import STUB, MemoryService, memory_service
-from workflows import memory_client
 
 SECRET = "the raven sleeps at noon"
 
@@ -38,7 +39,7 @@ async def rounds_of(handle: WorkflowHandle) -> int:  # type: ignore[type-arg]
 
 
 async def ask(service: MemoryService, project_id: str) -> None:
-    await memory_client.ask(service.worker.client, service.worker.settings.task_queue, project_id)
+    await service.worker.memories.ask(project_id)
 
 
 async def test_requests_during_a_round_lead_to_one_more(
@@ -151,12 +152,11 @@ async def test_who_does_not_wait_for_a_sync_leaves_no_error_in_the_log(
     service: MemoryService, caplog: pytest.LogCaptureFixture
 ) -> None:
     project = service.project("home", raven=SECRET)
-    nobody = "a-queue-that-nobody-serves"
+    settings = service.worker.settings.model_copy(update={"task_queue": "served-by-nobody"})
+    unserved = MemoryWorkflows(Connection(settings, service.worker.client))
     gc.collect()  # what others left behind is not meant
     caplog.clear()
-    report = await memory_client.sync(
-        service.worker.client, nobody, project["id"], command_id="c-1", force=False, wait_s=0.1
-    )
+    report = await unserved.sync(project["id"], command_id="c-1", force=False, wait_s=0.1)
     assert report is None
     for _ in range(20):  # its request is cancelled, which takes a few turns of the loop
         await asyncio.sleep(0)

@@ -140,7 +140,7 @@ async def test_a_run_whose_workflow_is_lost_goes_on_by_the_start_up_scan(
     run = (await worker.send(session, steps)).run_id or ""
     await worker.streaming(session)
     await worker.handle(session).terminate("lost")
-    await restart_lost(worker.client, worker.settings, worker.store)
+    await restart_lost(worker.sessions, worker.store)
     assert (await worker.over(run)).state == "done"
     recovered = await worker.event(session, "session.crash_recovered")
     assert recovered.data["failed_run_id"] == run
@@ -173,7 +173,7 @@ async def test_a_project_may_want_lost_runs_to_fail(worker: LocalWorker) -> None
     session = worker.session(project)
     run = (await worker.send(session, HANGING)).run_id or ""
     await worker.handle(session).terminate("lost")
-    await restart_lost(worker.client, worker.settings, worker.store)
+    await restart_lost(worker.sessions, worker.store)
     ended = await worker.over(run)
     assert ended.state == "failed"
     assert ended.error == {

@@ -91,13 +91,15 @@ def test_every_code_has_its_status_and_survives_the_way_through_temporal(
     code: str, status: int
 ) -> None:
     back = refusal_from(code, "words", {"why": 1})
+    assert back is not None
     assert (back.code, back.status, back.message) == (code, status, "words")
     assert back.details == {"why": 1}
     assert str(back) == "words"
 
 
-def test_an_unknown_code_is_a_conflict() -> None:
-    assert isinstance(refusal_from("who_knows", "words"), Conflict)
+def test_an_unknown_code_is_no_refusal() -> None:
+    assert refusal_from("who_knows", "words") is None
+    assert refusal_from(None, "words") is None
 
 
 def test_refusals_are_grouped_by_what_their_reader_can_do() -> None:

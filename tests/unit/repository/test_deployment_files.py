@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from holdfast.domain.wire import SEARCH_ATTRIBUTES
 from holdfast.settings.environment import Settings
-from holdfast.supervisor.temporal import SEARCH_ATTRIBUTES
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -82,7 +82,7 @@ def test_a_focus_travels_as_an_id_that_no_row_keeps(own_api: ApiServer, tmp_path
     store = own_api.store
     sessions = CompactingSessions(store)
     assert own_api.services is not None
-    own_api.services.commands = sessions  # type: ignore[assignment]
+    own_api.services.commands = sessions
     caller = own_api.operator()
     path = f"/sessions/{caller.session(caller.project(tmp_path / 'work')['id'])['id']}/compact"
     assert caller.http.post(path, json={"focus": FOCUS}).status_code == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from holdfast.domain.steps import ModelResult, PendingCall
-from workflows.payloads import SharedPayloadConverter, data_converter
+from holdfast.temporal.payloads import SharedPayloadConverter, data_converter
 
 RESULT = ModelResult(pending=[PendingCall(id="1", name="grep")])
 
