@@ -18,6 +18,7 @@ from holdfast.storage.issues import issues
 from holdfast.storage.moves import forks
 from holdfast.storage.projects import projects
 from holdfast.storage.sessions import session_views, sessions, titles
+from holdfast.storage.sessions.session_views import SessionShown
 
 DEFAULT_SOURCE = "api"
 DEFAULT_MODE = "auto"
@@ -40,7 +41,7 @@ class NewSession(RequestBody):
 
 async def create(
     services: Services, operator_id: str, project_id: str, wanted: NewSession, *, session_id: str
-) -> dict[str, Any]:
+) -> SessionShown:
     """The new session as it is sent; the same `session_id` twice is one session."""
     project = await ready_project(services, operator_id, project_id)
     if wanted.model_override is not None:
@@ -49,7 +50,7 @@ async def create(
         raise ValidationFailed("checkpoint_id and head_id belong to resume_from")
     folder = await asyncio.to_thread(_folder, project, wanted.working_directory)
 
-    def make(db: Db) -> dict[str, Any]:
+    def make(db: Db) -> SessionShown:
         row = _make(db, services, operator_id, project, wanted, session_id, folder)
         return session_views.view(db, row)
 

@@ -1,12 +1,20 @@
-"""The shapes that OpenAPI shows. Answers may carry more fields than are written here."""
+"""The shapes of bodies and answers; an answer described by a `Shown` may carry more fields.
+
+Sessions, messages, runs, checkpoints and compactions are TypedDicts beside the code in storage that
+builds them: these have exactly the described fields.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
+from typing_extensions import TypedDict
 
 from api.openapi import described
+from holdfast.storage.sessions.message_views import MessageShown, TurnShown
+from holdfast.storage.sessions.run_views import RunShown
+from holdfast.storage.sessions.session_views import SessionShown
 
 
 def _storable(text: str) -> str:
@@ -46,106 +54,6 @@ class ProjectShown(Shown):
     error: dict[str, Any] | None
 
 
-class UsageShown(Shown):
-    """What a session has used."""
-
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-    reasoning_tokens: int
-    api_calls: int
-    estimated_cost_usd: float | None
-    actual_cost_usd: float | None
-    cost_status: str | None
-    cost_source: str | None
-
-
-class SessionShown(Shown):
-    """A session."""
-
-    id: str
-    project_id: str
-    created_by: str
-    state: str
-    title: str | None
-    source: str
-    mode: str
-    created_at: int
-    updated_at: int
-    ended_at: int | None
-    end_reason: str | None
-    forked_from: str | None
-    parent_session_id: str | None
-    model_override: str | None
-    bound_issue: str | None
-    dsl_hash: str
-    dsl_stale: bool
-    current_head: str | None
-    active_run: str | None
-    current_checkpoint: str | None
-    attached: bool
-    allowed_actions: list[str]
-    message_count: int
-    tool_call_count: int
-    usage: UsageShown
-    failure: dict[str, Any] | None
-    archived: bool
-    pinned: bool
-    preview: str
-    last_active: int
-    cage: str
-
-
-class CauseShown(Shown):
-    """Why a message no longer counts."""
-
-    cause: str
-    cause_id: str
-
-
-class MessageShown(Shown):
-    """A message."""
-
-    id: str
-    session_id: str
-    run_id: str | None
-    seq: int
-    role: str
-    agent_path: str
-    content: str
-    created_at: int
-    superseded: bool
-    superseded_by: list[CauseShown]
-    metadata: dict[str, Any]
-
-
-class RunShown(Shown):
-    """A run."""
-
-    id: str
-    session_id: str
-    created_at: int
-    completed_at: int | None
-    state: str
-    operator_message: MessageShown | None
-    primary_response: MessageShown | None
-    subagent_invocations: list[dict[str, Any]]
-    tool_calls: list[dict[str, Any]]
-    error: dict[str, Any] | None
-    duration_ms: int | None
-    tokens_in: int
-    tokens_out: int
-
-
-class AcceptedShown(Shown):
-    """A message that was taken."""
-
-    message: MessageShown
-    run: RunShown
-    session: SessionShown
-
-
 class PtyShown(Shown):
     """A terminal."""
 
@@ -175,21 +83,21 @@ class ProjectsShown(Shown):
     next_cursor: str | None
 
 
-class SessionsShown(Shown):
+class SessionsShown(TypedDict):
     """A page of sessions."""
 
     items: list[SessionShown]
     next_cursor: str | None
 
 
-class MessagesShown(Shown):
+class MessagesShown(TypedDict):
     """A page of messages."""
 
-    items: list[MessageShown]
+    items: list[MessageShown] | list[TurnShown]
     next_cursor: str | None
 
 
-class RunsShown(Shown):
+class RunsShown(TypedDict):
     """A page of runs."""
 
     items: list[RunShown]

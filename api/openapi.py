@@ -6,18 +6,39 @@ third of the API's start.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
+from typing_extensions import is_typeddict
 
 _REFERENCE = "#/components/schemas/{model}"
-_described: dict[str, type[BaseModel]] = {}
+_described: dict[str, type[Any]] = {}
 
 
-def described(model: type[BaseModel]) -> dict[str, Any]:
+class AnswerRoute(APIRoute):
+    """A route whose documented answer is its endpoint's return type, if that is a TypedDict.
+
+    The type checker has checked the answer, so FastAPI does not validate it once more.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        answer = get_type_hints(endpoint)["return"]
+        if is_typeddict(answer):
+            status = options.get("status_code") or 200
+            content = {"application/json": {"schema": described(answer)}}
+            options["responses"] = {
+                status: {"content": content},
+                **(options.get("responses") or {}),
+            }
+            options["response_model"] = Any
+        super().__init__(path, endpoint, **options)
+
+
+def described(model: type[Any]) -> dict[str, Any]:
     """A reference to the model's schema, which will be in the document."""
     known = _described.setdefault(model.__name__, model)
     assert known is model, f"two answers are named {model.__name__}"
@@ -41,9 +62,11 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    models = [(model, "serialization") for model in _described.values()]
-    _, definitions = models_json_schema(models, ref_template=_REFERENCE)  # type: ignore[arg-type]
-    found: dict[str, Any] = definitions.get("$defs", {})
+    _, definitions = TypeAdapter.json_schemas(
+        [(name, "serialization", TypeAdapter(model)) for name, model in _described.items()],
+        ref_template=_REFERENCE,
+    )
+    found: dict[str, Any] = definitions["$defs"]
     return found
 
 

@@ -27,6 +27,8 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_library import Chat
 from holdfast.storage.sessions import run_views, runs, session_views, sessions
+from holdfast.storage.sessions.run_views import RunShown
+from holdfast.storage.sessions.session_views import SessionShown
 
 router = APIRouter(tags=["chats"])
 CONTENT_CHARS_MAX = 1024 * 1024
@@ -75,10 +77,19 @@ class ChatShown(Shown):
     waiting: int
 
 
+class OpenChatShown(ChatShown):
+    """A chat with its session and its first lines."""
+
+    session: SessionShown | None
+    messages: list[dict[str, Any]]
+
+
 class TakenShown(Shown):
     """A message that runs, or waits."""
 
     chat: ChatShown
+    session: SessionShown
+    run: RunShown | None
     session_id: str
     message_id: str
     queued: bool
@@ -145,7 +156,7 @@ async def list_chats(
     return {"items": await store.aread(look), "next_cursor": None}
 
 
-@router.get("/chats/{user_id}/{chat_id}", responses=shows(200, ChatShown) | documented(404))
+@router.get("/chats/{user_id}/{chat_id}", responses=shows(200, OpenChatShown) | documented(404))
 async def show_chat(
     user_id: Name,
     chat_id: Name,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.dependencies import (
     CommandId,
@@ -18,19 +19,21 @@ from api.dependencies import (
     StoreDep,
 )
 from api.errors import documented
-from api.models import RequestBody, SessionShown, Shown, Text, shows
+from api.models import RequestBody, Shown, Text, shows
+from api.openapi import AnswerRoute
 from api.routes.messages import as_answered
-from api.routes.sessions import ONE, shown
+from api.routes.sessions import shown
 from holdfast.domain.clock import now_ms
 from holdfast.domain.commands import Answer, Pause, Resume, RollBack
 from holdfast.domain.errors import Conflict, Gone
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.moves import checkpoints, prompt_edits
-from holdfast.storage.moves.checkpoint_snapshots import checkpoint_json
-from holdfast.storage.sessions.session_views import make_cursor, read_cursor
+from holdfast.storage.moves.checkpoint_snapshots import CheckpointShown, checkpoint_json
+from holdfast.storage.moves.prompt_edits import EditShown
+from holdfast.storage.sessions.session_views import SessionShown, make_cursor, read_cursor
 
-router = APIRouter(tags=["checkpoints"])
+router = APIRouter(tags=["checkpoints"], route_class=AnswerRoute)
 REASON_CHARS_MAX = 1000
 MESSAGE_IDS_MAX = 10_000
 FILES_WAIT_MS = 2_000
@@ -40,44 +43,19 @@ Target = Annotated[str, Path(min_length=1, max_length=512)]
 MessageId = Annotated[Text, Field(max_length=64)]
 
 
-class CheckpointShown(Shown):
-    """A checkpoint of K-059."""
-
-    id: str
-    session_id: str
-    run_id: str | None
-    created_at: int
-    created_by: str
-    reason: str
-    compaction_id: str | None
-    message_history_cursor: str | None
-    active_subagents: list[dict[str, Any]]
-    pending_tool_calls: list[dict[str, Any]]
-    prompts_in_effect: list[dict[str, Any]]
-    resumed_at: int | None
-    rolled_back: bool
-    superseded_by: str | None
-
-
-class CheckpointsShown(Shown):
+class CheckpointsShown(TypedDict):
     """A page of checkpoints."""
 
     items: list[CheckpointShown]
     next_cursor: str | None
 
 
-class EditShown(Shown):
-    """A prompt edit."""
-
-    old_hash: str
-    new_hash: str
-
-
-class RolledBackShown(Shown):
+class RolledBackShown(TypedDict):
     """Where the session stands after a rollback."""
 
     session: SessionShown
     messages_superseded: int
+    files: NotRequired[dict[str, list[str]]]
 
 
 class PauseBody(RequestBody):
@@ -110,7 +88,8 @@ class RollbackBody(RequestBody):
 @router.post(
     "/sessions/{session_id}/checkpoints",
     status_code=201,
-    responses=shows(201, CheckpointShown, "paused") | documented(404, 409),
+    response_description="paused",
+    responses=documented(404, 409),
 )
 async def pause_session(
     session: OwnSession,
@@ -119,7 +98,7 @@ async def pause_session(
     store: StoreDep,
     command_id: CommandId,
     body: PauseBody | None = None,
-) -> dict[str, Any]:
+) -> CheckpointShown:
     """Pause the running session at a new checkpoint."""
     command = Pause(
         command_id=command_id,
@@ -132,19 +111,17 @@ async def pause_session(
     return await _show(store, session.id, answer.checkpoint_id or command_id)
 
 
-@router.get(
-    "/sessions/{session_id}/checkpoints", responses=shows(200, CheckpointsShown) | documented(404)
-)
+@router.get("/sessions/{session_id}/checkpoints", responses=documented(404))
 async def list_checkpoints(
     session: OwnSession,
     store: StoreDep,
     include_archived: Annotated[bool, Query()] = False,
     limit: PageLimit = 50,
     cursor: PageCursor = None,
-) -> dict[str, Any]:
+) -> CheckpointsShown:
     """The session's checkpoints, newest first."""
 
-    def page(db: Db) -> dict[str, Any]:
+    def page(db: Db) -> CheckpointsShown:
         before = read_cursor(cursor) if cursor is not None else None
         rows = checkpoints.of_session(
             db, session.id, include_archived=include_archived, limit=limit + 1, before=before
@@ -157,20 +134,17 @@ async def list_checkpoints(
     return await store.aread(page)
 
 
-@router.get(
-    "/sessions/{session_id}/checkpoints/{checkpoint_id}",
-    responses=shows(200, CheckpointShown) | documented(404),
-)
+@router.get("/sessions/{session_id}/checkpoints/{checkpoint_id}", responses=documented(404))
 async def show_checkpoint(
     session: OwnSession, checkpoint_id: CheckpointId, store: StoreDep
-) -> dict[str, Any]:
+) -> CheckpointShown:
     """One checkpoint with all that was in effect; a pending compaction is in it."""
     return await _show(store, session.id, checkpoint_id)
 
 
 @router.put(
     "/sessions/{session_id}/checkpoints/{checkpoint_id}/prompts/{target}",
-    responses=shows(200, EditShown) | documented(404, 409),
+    responses=documented(404, 409),
 )
 async def edit_prompt(
     session: OwnSession,
@@ -178,10 +152,10 @@ async def edit_prompt(
     target: Target,
     body: PromptBody,
     store: StoreDep,
-) -> dict[str, Any]:
+) -> EditShown:
     """Replace an agent's prompt; it is in effect when the session goes on."""
 
-    def edit(db: Db) -> dict[str, Any]:
+    def edit(db: Db) -> EditShown:
         point = checkpoints.get(db, session.id, checkpoint_id)
         return prompt_edits.edit_json(
             prompt_edits.edit(db, store.blobs, point, target, body.content)
@@ -207,7 +181,7 @@ async def show_prompt(
 
 
 @router.post(
-    "/sessions/{session_id}/checkpoints/{checkpoint_id}/resume", responses=ONE | documented(409)
+    "/sessions/{session_id}/checkpoints/{checkpoint_id}/resume", responses=documented(404, 409)
 )
 async def resume_checkpoint(
     session: OwnSession,
@@ -217,7 +191,7 @@ async def resume_checkpoint(
     store: StoreDep,
     command_id: CommandId,
     body: ResumeBody | None = None,
-) -> dict[str, Any]:
+) -> SessionShown:
     """Go on from the pause point; needs a slot."""
     await _check(store, session.id, checkpoint_id)
     await _files_saved(store, session.id, checkpoint_id)
@@ -235,7 +209,7 @@ async def resume_checkpoint(
 
 @router.post(
     "/sessions/{session_id}/checkpoints/{checkpoint_id}/rollback",
-    responses=shows(200, RolledBackShown) | documented(404, 409),
+    responses=documented(404, 409),
 )
 async def roll_back(
     session: OwnSession,
@@ -245,7 +219,7 @@ async def roll_back(
     store: StoreDep,
     command_id: CommandId,
     body: RollbackBody | None = None,
-) -> dict[str, Any]:
+) -> RolledBackShown:
     """Go back to a checkpoint; what came after it is kept, superseded."""
     await _check(store, session.id, checkpoint_id)
     wanted = body or RollbackBody()
@@ -257,7 +231,7 @@ async def roll_back(
         undo_restore=wanted.undo_restore,
     )
     answer = await _conflicting(commands.send(session, "rollback", command))
-    rolled_back: dict[str, Any] = {
+    rolled_back: RolledBackShown = {
         "session": as_answered(await shown(store, session.id), answer),
         "messages_superseded": answer.messages_superseded,
     }
@@ -266,7 +240,7 @@ async def roll_back(
     return rolled_back
 
 
-async def _show(store: OpenStore, session_id: str, checkpoint_id: str) -> dict[str, Any]:
+async def _show(store: OpenStore, session_id: str, checkpoint_id: str) -> CheckpointShown:
     return await store.aread(
         lambda db: checkpoint_json(db, checkpoints.get(db, session_id, checkpoint_id))
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.dependencies import (
     CommandId,
@@ -18,46 +19,21 @@ from api.dependencies import (
     StoreDep,
 )
 from api.errors import documented
-from api.models import RequestBody, Shown, Text, shows
+from api.models import RequestBody, Text
+from api.openapi import AnswerRoute
 from holdfast.domain.commands import Compact
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.moves import compactions
+from holdfast.storage.moves.compactions import CompactionShown
 from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
-router = APIRouter(tags=["compactions"])
+router = APIRouter(tags=["compactions"], route_class=AnswerRoute)
 CompactionId = Annotated[str, Path(min_length=1, max_length=64)]
 Strategy = Literal["drop", "summarize", "delegate", "checkpoint"]
 
 
-class CompactionShown(Shown):
-    """A record of K-072 to K-080."""
-
-    id: str
-    session_id: str
-    run_id: str | None
-    agent_path: str
-    created_at: int
-    trigger: str
-    strategy: str
-    threshold_estimate: float
-    after_estimate: float
-    window_upper: float
-    window_lower: float
-    superseded_message_ids: list[str]
-    summary_message_id: str | None
-    summary: str | None
-    plugins_fired: list[dict[str, Any]]
-    plugin_cost: dict[str, Any] | None
-    fallback_occurred: bool
-    fallback_reason: str | None
-    operator_flag: str | None
-    operator_notes: str | None
-    checkpoint_id: str | None
-    rolled_back: bool
-
-
-class CompactionsShown(Shown):
+class CompactionsShown(TypedDict):
     """A page of records."""
 
     items: list[CompactionShown]
@@ -79,9 +55,7 @@ class Feedback(RequestBody):
     operator_notes: Annotated[Text, Field(max_length=compactions.NOTES_CHARS_MAX)] | None = None
 
 
-@router.post(
-    "/sessions/{session_id}/compact", responses=shows(200, CompactionShown) | documented(404, 409)
-)
+@router.post("/sessions/{session_id}/compact", responses=documented(404, 409))
 async def compact_session(
     session: OwnSession,
     operator: CurrentOperator,
@@ -89,7 +63,7 @@ async def compact_session(
     store: StoreDep,
     command_id: CommandId,
     body: CompactBody | None = None,
-) -> dict[str, Any]:
+) -> CompactionShown:
     """Compact the context of an idle session now; a summary keeps the `focus` above all."""
     wanted = body or CompactBody()
     command = Compact(
@@ -104,15 +78,13 @@ async def compact_session(
     return await _show(store, session.id, answer.compaction_id or command_id)
 
 
-@router.get(
-    "/sessions/{session_id}/compactions", responses=shows(200, CompactionsShown) | documented(404)
-)
+@router.get("/sessions/{session_id}/compactions", responses=documented(404))
 async def list_compactions(
     session: OwnSession, store: StoreDep, limit: PageLimit = 50, cursor: PageCursor = None
-) -> dict[str, Any]:
+) -> CompactionsShown:
     """The session's compactions, newest first."""
 
-    def page(db: Db) -> dict[str, Any]:
+    def page(db: Db) -> CompactionsShown:
         before = read_cursor(cursor) if cursor is not None else None
         rows = compactions.page(db, session.id, limit=limit + 1, before=before)
         more = len(rows) > limit
@@ -123,24 +95,18 @@ async def list_compactions(
     return await store.aread(page)
 
 
-@router.get(
-    "/sessions/{session_id}/compactions/{compaction_id}",
-    responses=shows(200, CompactionShown) | documented(404),
-)
+@router.get("/sessions/{session_id}/compactions/{compaction_id}", responses=documented(404))
 async def show_compaction(
     session: OwnSession, compaction_id: CompactionId, store: StoreDep
-) -> dict[str, Any]:
+) -> CompactionShown:
     """One compaction; `dropped` holds the messages that it took out."""
     return await _show(store, session.id, compaction_id)
 
 
-@router.patch(
-    "/sessions/{session_id}/compactions/{compaction_id}",
-    responses=shows(200, CompactionShown) | documented(404),
-)
+@router.patch("/sessions/{session_id}/compactions/{compaction_id}", responses=documented(404))
 async def give_feedback(
     session: OwnSession, compaction_id: CompactionId, body: Feedback, store: StoreDep
-) -> dict[str, Any]:
+) -> CompactionShown:
     """Flag a compaction and note why."""
     given = body.model_dump(exclude_unset=True)
     changed = await store.awrite(
@@ -151,11 +117,11 @@ async def give_feedback(
 
 @router.post(
     "/sessions/{session_id}/compactions/{compaction_id}/undo",
-    responses=shows(200, CompactionShown) | documented(404, 409),
+    responses=documented(404, 409),
 )
 async def undo_compaction(
     session: OwnSession, compaction_id: CompactionId, store: StoreDep
-) -> dict[str, Any]:
+) -> CompactionShown:
     """Take the newest compaction back: its messages count again, its summary does not."""
     await store.awrite(lambda db: compactions.undo(db, session.id, compaction_id))
     return await _show(store, session.id, compaction_id)
@@ -168,8 +134,8 @@ async def _stage_focus(store: OpenStore, focus: str | None) -> str | None:
     return (await asyncio.to_thread(store.blobs.put_json, focus)).id
 
 
-async def _show(store: OpenStore, session_id: str, compaction_id: str) -> dict[str, Any]:
-    def read(db: Db) -> dict[str, Any]:
+async def _show(store: OpenStore, session_id: str, compaction_id: str) -> CompactionShown:
+    def read(db: Db) -> CompactionShown:
         record = compactions.get(db, session_id, compaction_id)
         return compactions.view(record, compactions.dropped(db, record))
 

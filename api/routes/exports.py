@@ -19,6 +19,8 @@ from holdfast.domain.errors import BadRequest, Forbidden, ValidationFailed
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.projects import operators
+from holdfast.storage.sessions.message_views import MessageShown
+from holdfast.storage.sessions.session_views import SessionShown
 from holdfast.storage.transfer.export_document import document, documents
 from holdfast.storage.transfer.export_pages import markdown, page
 from holdfast.storage.transfer.import_document import import_document
@@ -41,9 +43,20 @@ LINES: dict[int | str, dict[str, Any]] = {
 Redact = Annotated[bool, Query(description="leave out what looks like a secret")]
 
 
+class ExportShown(Shown):
+    """An export; one that is not redacted has an `archive` too, for the import."""
+
+    format: str
+    version: int
+    exported_at: int
+    redacted: bool
+    session: SessionShown
+    messages: list[MessageShown]
+
+
 @router.get(
     "/sessions/{session_id}/export",
-    responses=shows(200, Shown, also=("text/markdown", "text/html")) | documented(404),
+    responses=shows(200, ExportShown, also=("text/markdown", "text/html")) | documented(404),
 )
 async def export_session(
     session: OwnSession,

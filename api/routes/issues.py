@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 from api.dependencies import CurrentOperator, OwnSession, PageCursor, PageLimit, StoreDep
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
+from api.openapi import AnswerRoute
 from api.routes.projects import ProjectId
-from api.routes.sessions import ONE, shown
+from api.routes.sessions import shown
 from holdfast.domain.errors import ValidationFailed
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
@@ -20,8 +21,9 @@ from holdfast.storage.database.tables_library import Todo
 from holdfast.storage.issues import issues, todos
 from holdfast.storage.issues.todo_markdown import MARKDOWN_CHARS_MAX, Task, parse, render
 from holdfast.storage.projects import projects
+from holdfast.storage.sessions.session_views import SessionShown
 
-router = APIRouter(tags=["issues"])
+router = APIRouter(tags=["issues"], route_class=AnswerRoute)
 IssueId = Annotated[str, Path(min_length=1, max_length=64)]
 Title = Annotated[Text, Field(min_length=1, max_length=issues.TITLE_CHARS_MAX)]
 Body = Annotated[Text, Field(max_length=issues.BODY_BYTES_MAX)]
@@ -231,15 +233,15 @@ async def change_todos(
     return await store.awrite(lambda db: _changed(db, operator, issue_id, body))
 
 
-@router.put("/sessions/{session_id}/bind", responses=ONE | documented(409, 410))
-async def bind_issue(session: OwnSession, body: Binding, store: StoreDep) -> dict[str, Any]:
+@router.put("/sessions/{session_id}/bind", responses=documented(404, 409, 410))
+async def bind_issue(session: OwnSession, body: Binding, store: StoreDep) -> SessionShown:
     """Bind an issue to the session; its todos are there again at once."""
     await store.awrite(lambda db: issues.bind(db, session.id, body.issue_id))
     return await shown(store, session.id)
 
 
-@router.delete("/sessions/{session_id}/bind", responses=ONE)
-async def unbind_issue(session: OwnSession, store: StoreDep) -> dict[str, Any]:
+@router.delete("/sessions/{session_id}/bind", responses=documented(404))
+async def unbind_issue(session: OwnSession, store: StoreDep) -> SessionShown:
     """Take the session's issue away; the todos stay with the issue."""
     await _unbind(store, session.id)
     return await shown(store, session.id)

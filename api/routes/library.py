@@ -18,15 +18,25 @@ from api.dependencies import (
 )
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
+from api.openapi import AnswerRoute
 from holdfast.domain.errors import BadRequest
 from holdfast.memory.pool import directory_of
 from holdfast.storage.database.engine import Db
 from holdfast.storage.sessions import aliases, lineage, resolver, session_views, titles
+from holdfast.storage.sessions.session_views import SessionShown
 from holdfast.storage.upkeep import footprint, removal, retention
 from holdfast.storage.upkeep.retention import Rules
 
-router = APIRouter(tags=["library"])
+router = APIRouter(tags=["library"], route_class=AnswerRoute)
 AliasName = Annotated[str, Path(min_length=1, max_length=aliases.NAME_CHARS_MAX)]
+
+
+class ResolvedShown(SessionShown):
+    """The session that a name means, and how it was found."""
+
+    session_id: str
+    matched_by: str
+    session: SessionShown
 
 
 class LineageShown(Shown):
@@ -61,15 +71,15 @@ class PruneBody(RequestBody):
     dry_run: bool = False
 
 
-@router.get("/resolve", responses=shows(200, Shown) | documented(404))
+@router.get("/resolve", responses=documented(404))
 async def resolve_name(
     operator: CurrentOperator,
     store: StoreDep,
     name: Annotated[str, Query(min_length=1, max_length=NAME_CHARS_MAX)],
-) -> dict[str, Any]:
+) -> ResolvedShown:
     """The session that a name means, and how: id, prefix, alias, title or lineage."""
 
-    def look(db: Db) -> dict[str, Any]:
+    def look(db: Db) -> ResolvedShown:
         found = resolver.resolve(db, operator.id, name)
         view = session_views.view(db, found.session)
         return {

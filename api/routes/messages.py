@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from fastapi import APIRouter, Query
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from api.dependencies import (
     CommandId,
@@ -19,8 +20,9 @@ from api.dependencies import (
     StoreDep,
 )
 from api.errors import documented
-from api.models import AcceptedShown, MessagesShown, RequestBody, Text, shows
-from api.routes.sessions import ONE, shown
+from api.models import MessagesShown, RequestBody, Text
+from api.openapi import AnswerRoute
+from api.routes.sessions import shown
 from holdfast.domain.commands import Answer, Command, NewMessage, Resume
 from holdfast.domain.errors import Conflict, Gone, Refusal, ValidationFailed
 from holdfast.domain.ids import new_id
@@ -29,10 +31,12 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.sessions import inbox, messages, run_views, runs, session_views, sessions
-from holdfast.storage.sessions.message_views import message_json, turn_json
+from holdfast.storage.sessions.message_views import MessageShown, message_json, turn_json
+from holdfast.storage.sessions.run_views import RunShown
+from holdfast.storage.sessions.session_views import SessionShown
 from holdfast.temporal.sessions import SessionCommands
 
-router = APIRouter(tags=["messages"])
+router = APIRouter(tags=["messages"], route_class=AnswerRoute)
 CONTENT_CHARS_MAX = 1024 * 1024
 LATEST = "latest"
 STALE_S, STALE_RETRY_S = 10.0, 0.25
@@ -45,10 +49,21 @@ class MessageBody(RequestBody):
     model_override: Text | None = Field(default=None, max_length=200)
 
 
+class AcceptedShown(TypedDict):
+    """A message that was taken."""
+
+    message: MessageShown
+    run: RunShown
+    session: SessionShown
+    queued: NotRequired[bool]
+    reason: NotRequired[str | None]
+
+
 @router.post(
     "/sessions/{session_id}/messages",
     status_code=202,
-    responses=shows(202, AcceptedShown, "taken: running, or queued") | documented(404, 409, 410),
+    response_description="taken: running, or queued",
+    responses=documented(404, 409, 410),
 )
 async def post_message(
     session: OwnSession,
@@ -57,7 +72,7 @@ async def post_message(
     services: ServicesDep,
     commands: CommandsDep,
     command_id: CommandId,
-) -> dict[str, Any]:
+) -> AcceptedShown:
     """Stage the content, then ask the session to take it."""
     if body.model_override is not None:
         services.configuration.check_model(body.model_override)
@@ -90,9 +105,7 @@ async def _sent(
         await asyncio.sleep(STALE_RETRY_S)
 
 
-@router.get(
-    "/sessions/{session_id}/messages", responses=shows(200, MessagesShown) | documented(404)
-)
+@router.get("/sessions/{session_id}/messages", responses=documented(404))
 async def list_messages(
     session: OwnSession,
     store: StoreDep,
@@ -102,7 +115,7 @@ async def list_messages(
     cursor: PageCursor = None,
     include_superseded: Annotated[bool, Query()] = False,
     format: Annotated[Literal["full", "conversation"], Query()] = "full",  # noqa: A002 - the wire's name
-) -> dict[str, Any]:
+) -> MessagesShown:
     """Messages after `since`, oldest first; `format=conversation` is what a model would see.
 
     `before` reads backwards: `latest`, or an id; `next_cursor` is then the next `before`.
@@ -117,7 +130,7 @@ async def list_messages(
             )
         )
 
-    def page(db: Db) -> dict[str, Any]:
+    def page(db: Db) -> MessagesShown:
         after = _seq(db, session.id, cursor or since)
         found = messages.page(
             db,
@@ -140,14 +153,14 @@ async def list_messages(
     return await store.aread(page)
 
 
-@router.post("/sessions/{session_id}/resume", responses=ONE | documented(409))
+@router.post("/sessions/{session_id}/resume", responses=documented(404, 409))
 async def resume_session(
     session: OwnSession,
     operator: CurrentOperator,
     commands: CommandsDep,
     store: StoreDep,
     command_id: CommandId,
-) -> dict[str, Any]:
+) -> SessionShown:
     """Start the queued message now that there is a slot; never by itself (K-122)."""
     if session.state == State.PAUSED:
         raise Conflict("the session is paused: resume its checkpoint", {"state": session.state})
@@ -156,24 +169,24 @@ async def resume_session(
     return as_answered(await shown(store, session.id), answer)
 
 
-@router.delete("/sessions/{session_id}/queued-message", responses=ONE | documented(409))
+@router.delete("/sessions/{session_id}/queued-message", responses=documented(404, 409))
 async def discard_message(
     session: OwnSession, operator: CurrentOperator, commands: CommandsDep, store: StoreDep
-) -> dict[str, Any]:
+) -> SessionShown:
     """Drop the queued message; its run is cancelled."""
     command = Command(command_id=new_id(), user_id=operator.id)
     answer = await _conflicting(commands.send(session, "discard", command))
     return as_answered(await shown(store, session.id), answer)
 
 
-def as_answered(view: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def as_answered(view: SessionShown, answer: Answer) -> SessionShown:
     """The session as the command left it, however far a quick run has come since."""
     state = State(answer.state)
-    view |= {"state": state.value, "allowed_actions": allowed_actions(state)}
+    view["state"], view["allowed_actions"] = state.value, allowed_actions(state)
     if state in (State.RUNNING, State.QUEUED):
         view["active_run"] = answer.run_id
     if state is State.QUEUED:
-        view |= {"queued": True, "reason": answer.reason}
+        view["queued"], view["reason"] = True, answer.reason
     return view
 
 
@@ -198,24 +211,24 @@ def _stage(db: Db, session_id: str, message_id: str, body: MessageBody) -> None:
     )
 
 
-def _accepted(db: Db, session_id: str, answer: Answer) -> dict[str, Any]:
+def _accepted(db: Db, session_id: str, answer: Answer) -> AcceptedShown:
     message = messages.find(db, answer.message_id or "")
     run = runs.get(db, answer.run_id or "")
     assert message is not None, "an admitted message is stored"
     row: SessionRow = sessions.get(db, session_id)
-    accepted: dict[str, Any] = {
+    accepted: AcceptedShown = {
         "message": message_json(message, []),
         "run": run_views.view(db, run),
         "session": as_answered(session_views.view(db, row), answer),
     }
     if answer.queued:
-        accepted |= {"queued": True, "reason": answer.reason}
+        accepted["queued"], accepted["reason"] = True, answer.reason
     return accepted
 
 
 def _backwards(
     db: Db, session_id: str, before: str, *, limit: int, include_superseded: bool
-) -> dict[str, Any]:
+) -> MessagesShown:
     latest = before == LATEST
     end = messages.last_seq(db, session_id) + 1 if latest else _seq(db, session_id, before)
     found = messages.page_before(

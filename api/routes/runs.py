@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 
@@ -16,25 +16,27 @@ from api.dependencies import (
     StoreDep,
 )
 from api.errors import documented
-from api.models import RunShown, RunsShown, shows
+from api.models import RunsShown
+from api.openapi import AnswerRoute
 from holdfast.domain.commands import Cancel
 from holdfast.domain.errors import Conflict, Gone, NotFound
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Run
 from holdfast.storage.sessions import run_views, runs
+from holdfast.storage.sessions.run_views import RunShown
 from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["runs"], route_class=AnswerRoute)
 RunId = Annotated[str, Path(min_length=1, max_length=64)]
 
 
-@router.get("/sessions/{session_id}/runs", responses=shows(200, RunsShown) | documented(404))
+@router.get("/sessions/{session_id}/runs", responses=documented(404))
 async def list_runs(
     session: OwnSession, store: StoreDep, limit: PageLimit = 50, cursor: PageCursor = None
-) -> dict[str, Any]:
+) -> RunsShown:
     """The session's runs, newest first."""
 
-    def page(db: Db) -> dict[str, Any]:
+    def page(db: Db) -> RunsShown:
         before = read_cursor(cursor) if cursor is not None else None
         rows = runs.of_session(db, session.id, limit=limit + 1, before=before)
         more = len(rows) > limit
@@ -46,10 +48,8 @@ async def list_runs(
     return await store.aread(page)
 
 
-@router.get(
-    "/sessions/{session_id}/runs/{run_id}", responses=shows(200, RunShown) | documented(404)
-)
-async def show_run(session: OwnSession, run_id: RunId, store: StoreDep) -> dict[str, Any]:
+@router.get("/sessions/{session_id}/runs/{run_id}", responses=documented(404))
+async def show_run(session: OwnSession, run_id: RunId, store: StoreDep) -> RunShown:
     """One run."""
     return await store.aread(lambda db: run_views.view(db, _own(db, session.id, run_id)))
 
@@ -57,7 +57,8 @@ async def show_run(session: OwnSession, run_id: RunId, store: StoreDep) -> dict[
 @router.post(
     "/sessions/{session_id}/runs/{run_id}/cancel",
     status_code=202,
-    responses=shows(202, RunShown, "being cancelled") | documented(404, 409),
+    response_description="being cancelled",
+    responses=documented(404, 409),
 )
 async def cancel_run(
     session: OwnSession,
@@ -66,7 +67,7 @@ async def cancel_run(
     commands: CommandsDep,
     store: StoreDep,
     command_id: CommandId,
-) -> dict[str, Any]:
+) -> RunShown:
     """Stop the run; what it said so far is kept."""
     await store.aread(lambda db: _own(db, session.id, run_id))
     command = Cancel(command_id=command_id, user_id=operator.id, run_id=run_id)

@@ -19,7 +19,8 @@ from api.dependencies import (
     StoreDep,
 )
 from api.errors import documented
-from api.models import RequestBody, SessionShown, SessionsShown, Text, shows
+from api.models import RequestBody, SessionsShown, Text
+from api.openapi import AnswerRoute
 from api.routes.projects import ProjectId
 from api.services import Services
 from holdfast.domain.commands import Command
@@ -31,12 +32,9 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.projects import projects
 from holdfast.storage.sessions import session_changes, session_views, sessions
-from holdfast.storage.sessions.session_views import Filter
+from holdfast.storage.sessions.session_views import Filter, SessionShown
 
-router = APIRouter(tags=["sessions"])
-ONE = shows(200, SessionShown) | documented(404)
-CREATED = shows(201, SessionShown) | documented(404, 409)
-MANY = shows(200, SessionsShown)
+router = APIRouter(tags=["sessions"], route_class=AnswerRoute)
 
 
 class SessionChange(RequestBody):
@@ -69,32 +67,32 @@ class Filters:
 FiltersDep = Annotated[Filters, Depends(Filters)]
 
 
-@router.post("/projects/{project_id}/sessions", status_code=201, responses=CREATED)
+@router.post("/projects/{project_id}/sessions", status_code=201, responses=documented(404, 409))
 async def create_session(
     project_id: ProjectId,
     operator: CurrentOperator,
     services: ServicesDep,
     command_id: CommandId,
     body: NewSession | None = None,
-) -> dict[str, Any]:
+) -> SessionShown:
     """A new idle session; with `resume_from` one that goes on from another."""
     wanted = body or NewSession()
     return await create(services, operator.id, project_id, wanted, session_id=command_id)
 
 
-@router.get("/sessions", responses=MANY)
+@router.get("/sessions")
 async def list_sessions(
     operator: CurrentOperator,
     store: StoreDep,
     filters: FiltersDep,
     limit: PageLimit = 50,
     cursor: PageCursor = None,
-) -> dict[str, Any]:
+) -> SessionsShown:
     """The caller's sessions, newest activity first."""
     return await _page(store, Filter(operator.id, **filters.fields), limit, cursor)
 
 
-@router.get("/projects/{project_id}/sessions", responses=MANY | documented(404))
+@router.get("/projects/{project_id}/sessions", responses=documented(404))
 async def list_project_sessions(
     project_id: ProjectId,
     operator: CurrentOperator,
@@ -102,24 +100,24 @@ async def list_project_sessions(
     filters: FiltersDep,
     limit: PageLimit = 50,
     cursor: PageCursor = None,
-) -> dict[str, Any]:
+) -> SessionsShown:
     """The caller's sessions of one project, newest activity first."""
     await store.aread(lambda db: projects.get(db, operator.id, project_id))
     wanted = Filter(operator.id, project_id=project_id, **filters.fields)
     return await _page(store, wanted, limit, cursor)
 
 
-@router.get("/sessions/{session_id}", responses=ONE)
-async def show_session(session: OwnSession, services: ServicesDep) -> dict[str, Any]:
+@router.get("/sessions/{session_id}", responses=documented(404))
+async def show_session(session: OwnSession, services: ServicesDep) -> SessionShown:
     """One session; its project file is looked at, so `dsl_stale` is true to the disk."""
     await _look_at_project(services, session.created_by, session.project_id)
     return await shown(services.store, session.id)
 
 
-@router.put("/sessions/{session_id}", responses=ONE | documented(409))
+@router.put("/sessions/{session_id}", responses=documented(404, 409))
 async def change_session(
     session: OwnSession, body: SessionChange, services: ServicesDep
-) -> dict[str, Any]:
+) -> SessionShown:
     """Change title, model, mode or pin; null clears."""
     fields = body.model_dump(exclude_unset=True)
     if fields.get("model_override") is not None:
@@ -129,20 +127,20 @@ async def change_session(
     if "pinned" in fields:
         fields["pinned"] = bool(fields["pinned"])
 
-    def edit(db: Db) -> dict[str, Any]:
+    def edit(db: Db) -> SessionShown:
         return session_views.view(db, session_changes.edit(db, session.id, fields))
 
     return await services.store.awrite(edit)
 
 
-@router.delete("/sessions/{session_id}", responses=ONE | documented(409))
+@router.delete("/sessions/{session_id}", responses=documented(404, 409))
 async def end_session(
     session: OwnSession,
     operator: CurrentOperator,
     commands: CommandsDep,
     store: StoreDep,
     confirm: Annotated[bool, Query()] = False,
-) -> dict[str, Any]:
+) -> SessionShown:
     """End the session; what runs is killed, what was said stays."""
     if not confirm:
         raise BadRequest("ending a session needs confirm=true")
@@ -153,14 +151,14 @@ async def end_session(
     return await shown(store, session.id)
 
 
-@router.post("/sessions/{session_id}/restart", status_code=201, responses=CREATED)
+@router.post("/sessions/{session_id}/restart", status_code=201, responses=documented(404, 409))
 async def restart_session(
     session: OwnSession,
     operator: CurrentOperator,
     commands: CommandsDep,
     services: ServicesDep,
     command_id: CommandId,
-) -> dict[str, Any]:
+) -> SessionShown:
     """A new session on the project file as it is now; the old one is ended (K-128)."""
     wanted = NewSession(
         source=session.source,
@@ -179,26 +177,26 @@ async def restart_session(
     return created
 
 
-@router.post("/sessions/{session_id}/archive", responses=ONE | documented(409))
-async def archive_session(session: OwnSession, store: StoreDep) -> dict[str, Any]:
+@router.post("/sessions/{session_id}/archive", responses=documented(404, 409))
+async def archive_session(session: OwnSession, store: StoreDep) -> SessionShown:
     """Hide the session from lists."""
     return await _archive(store, session, archived=True)
 
 
-@router.post("/sessions/{session_id}/unarchive", responses=ONE)
-async def unarchive_session(session: OwnSession, store: StoreDep) -> dict[str, Any]:
+@router.post("/sessions/{session_id}/unarchive", responses=documented(404))
+async def unarchive_session(session: OwnSession, store: StoreDep) -> SessionShown:
     """Show the session in lists again."""
     return await _archive(store, session, archived=False)
 
 
-@router.post("/sessions/{session_id}/reopen", responses=ONE | documented(409))
+@router.post("/sessions/{session_id}/reopen", responses=documented(404, 409))
 async def reopen_session(
     session: OwnSession,
     operator: CurrentOperator,
     commands: CommandsDep,
     store: StoreDep,
     command_id: CommandId,
-) -> dict[str, Any]:
+) -> SessionShown:
     """Open a cleanly ended session again."""
     try:
         await commands.send(session, "reopen", Command(command_id=command_id, user_id=operator.id))
@@ -207,20 +205,20 @@ async def reopen_session(
     return await shown(store, session.id)
 
 
-async def shown(store: OpenStore, session_id: str) -> dict[str, Any]:
+async def shown(store: OpenStore, session_id: str) -> SessionShown:
     """The session as it is now, as it is sent."""
     return await store.aread(lambda db: session_views.view(db, sessions.get(db, session_id)))
 
 
-async def _page(store: OpenStore, wanted: Filter, limit: int, cursor: str | None) -> dict[str, Any]:
+async def _page(store: OpenStore, wanted: Filter, limit: int, cursor: str | None) -> SessionsShown:
     items, following = await store.aread(
         lambda db: session_views.page(db, wanted, limit=limit, cursor=cursor)
     )
     return {"items": items, "next_cursor": following}
 
 
-async def _archive(store: OpenStore, session: SessionRow, *, archived: bool) -> dict[str, Any]:
-    def archive(db: Db) -> dict[str, Any]:
+async def _archive(store: OpenStore, session: SessionRow, *, archived: bool) -> SessionShown:
+    def archive(db: Db) -> SessionShown:
         user_id = session.created_by
         row = session_changes.archive(db, session.id, archived=archived, user_id=user_id)
         return session_views.view(db, row)

@@ -12,6 +12,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.log import events
 from holdfast.storage.sessions import ptys, runs, session_views, sessions
+from holdfast.storage.sessions.session_views import SessionShown
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Attached:
     """The welcome, and where the replay may begin."""
 
     session_id: str
-    session: dict[str, Any]
+    session: SessionShown
     server_seq: dict[str, int]
     output_floor: int
     checkpoint: str | None

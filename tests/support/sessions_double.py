@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from holdfast.domain.clock import now_ms
-from holdfast.domain.commands import Answer, Cancel, Command, NewMessage
+from holdfast.domain.commands import (
+    Answer,
+    Cancel,
+    Command,
+    Compact,
+    NewMessage,
+    Pause,
+    Resume,
+    RollBack,
+)
 from holdfast.domain.errors import Conflict
 from holdfast.domain.events import SessionEnded
 from holdfast.domain.ids import new_id
@@ -11,8 +20,12 @@ from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.log import events
-from holdfast.storage.sessions import admission, runs, sessions
+from holdfast.storage.moves import checkpoints, compactions, rollback
+from holdfast.storage.sessions import admission, messages, runs, sessions
+
+PROMPTS = {"primary": "You are the root."}
 
 
 class SessionsDouble:
@@ -63,6 +76,21 @@ class SessionsDouble:
             )
         if isinstance(command, Cancel):
             return _cancel(db, session_id, command)
+        if isinstance(command, Pause):
+            return self._pause(db, session_id, command)
+        if isinstance(command, RollBack):
+            return _roll_back(db, session_id, command)
+        if isinstance(command, Compact):
+            return _compact(db, session_id, command)
+        if isinstance(command, Resume) and command.checkpoint_id is not None:
+            moved, _ = checkpoints.resume(
+                db,
+                self.store.blobs,
+                session_id,
+                command.checkpoint_id,
+                command_id=command.command_id,
+            )
+            return Answer(state=moved.state, run_id=moved.active_run)
         if name == "resume":
             run_id = admission.start_queued(db, session_id, command.user_id)
             return Answer(state=State.RUNNING, run_id=run_id)
@@ -74,6 +102,45 @@ class SessionsDouble:
         if name != "end":
             raise Conflict(f"cannot {name}: there is no workflow")
         return _end(db, session_id, command)
+
+    def _pause(self, db: Db, session_id: str, command: Pause) -> Answer:
+        session = sessions.get(db, session_id)
+        checkpoints.create(
+            db,
+            self.store.blobs,
+            checkpoint_id=command.checkpoint_id,
+            session_id=session_id,
+            created_by="operator",
+            prompts=PROMPTS,
+            run_id=session.active_run,
+            reason=command.reason,
+        )
+        checkpoints.set_tree(db, command.checkpoint_id, None, "no files are saved in this test")
+        return Answer(state=State.PAUSED, checkpoint_id=command.checkpoint_id)
+
+
+def _roll_back(db: Db, session_id: str, command: RollBack) -> Answer:
+    outcome = rollback.roll_back(
+        db,
+        session_id,
+        command.checkpoint_id,
+        user_id=command.user_id,
+        command_id=command.command_id,
+    )
+    return Answer(state=State.IDLE, messages_superseded=outcome.messages_superseded)
+
+
+def _compact(db: Db, session_id: str, command: Compact) -> Answer:
+    record = Compaction(
+        id=command.compaction_id,
+        session_id=session_id,
+        created_at=now_ms(),
+        trigger="operator_manual",
+        strategy="summarize",
+        superseded_message_ids=[message.id for message in messages.history(db, session_id)],
+    )
+    compactions.carry_out(db, record, summary="In short.")
+    return Answer(state=sessions.get(db, session_id).state, compaction_id=record.id)
 
 
 def _cancel(db: Db, session_id: str, command: Cancel) -> Answer:

@@ -21,6 +21,7 @@ from sqlmodel import SQLModel
 from holdfast.storage.database.engine import Db
 
 Row = TypeVar("Row", bound=SQLModel)
+Fields = TypeVar("Fields")
 KEY = "key_"
 BY = "by_"
 
@@ -62,6 +63,11 @@ def _defaults(model: type[SQLModel]) -> tuple[dict[str, Any], dict[str, Callable
     fixed = {name: one.default for name, one in fields if not one.is_required()}
     factories = {name: one.default_factory for name, one in fields if one.default_factory}
     return {name: fixed[name] for name in fixed if name not in factories}, cast(Any, factories)
+
+
+def fields_of(row: object, fields: type[Fields]) -> Fields:
+    """The columns of a row that the TypedDict `fields` names, as such a dict."""
+    return cast(Fields, {name: getattr(row, name) for name in fields.__annotations__})
 
 
 def find_row(db: Db, model: type[Row], key: Any, *, lock: bool = False) -> Row | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NotRequired
 
 from sqlalchemy import select
+from typing_extensions import TypedDict
 
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import table
+from holdfast.storage.database.rows import fields_of, table
 from holdfast.storage.database.tables import Message, SubagentInvocation, ToolCallRow
 from holdfast.storage.database.tables_history import Checkpoint, Compaction, Frame, Pty
 from holdfast.storage.moves import prompt_edits
+from holdfast.storage.moves.prompt_edits import EditShown
 
 OUTPUT_CHARS = 500
 INPUT_CHARS_MAX = 8192
@@ -19,6 +21,44 @@ ITEMS_MAX = 100
 FRAMES_MAX = 500
 _calls, _invocations, _messages = table(ToolCallRow), table(SubagentInvocation), table(Message)
 _frames, _ptys, _compactions = table(Frame), table(Pty), table(Compaction)
+
+
+class StoredCheckpoint(TypedDict):
+    """The fields of a checkpoint that are columns of its row."""
+
+    id: str
+    session_id: str
+    run_id: str | None
+    created_at: int
+    created_by: str
+    reason: str
+    compaction_id: str | None
+    message_history_cursor: str | None
+    message_seq: int
+    message_count: int
+    resumed_at: int | None
+    rolled_back: bool
+    superseded_by: str | None
+    archived: bool
+    head_id: str | None
+    tree: str | None
+    tree_note: str
+
+
+class DerivedCheckpoint(TypedDict):
+    """The fields of a checkpoint that `checkpoint_json` works out."""
+
+    active_subagents: list[dict[str, Any]]
+    pending_tool_calls: list[dict[str, Any]]
+    prompts_in_effect: list[dict[str, Any]]
+    prompt_edits: list[EditShown]
+    can_restore_files: bool
+    can_undo_restore: bool
+    compaction: NotRequired[dict[str, Any] | None]
+
+
+class CheckpointShown(StoredCheckpoint, DerivedCheckpoint):
+    """A checkpoint of K-059."""
 
 
 def snapshot(db: Db, session_id: str, run_id: str | None) -> dict[str, Any]:
@@ -31,19 +71,10 @@ def snapshot(db: Db, session_id: str, run_id: str | None) -> dict[str, Any]:
     }
 
 
-def checkpoint_json(db: Db, row: Checkpoint) -> dict[str, Any]:
+def checkpoint_json(db: Db, row: Checkpoint) -> CheckpointShown:
     """The checkpoint of K-059, with its edits and, when one is pending, its compaction."""
-    shown = {
-        name: getattr(row, name)
-        for name in (
-            *("id", "session_id", "run_id", "created_at", "created_by", "reason"),
-            *("compaction_id", "message_history_cursor", "message_seq", "message_count"),
-            *("resumed_at", "rolled_back", "superseded_by", "archived", "head_id"),
-            *("tree", "tree_note"),
-        )
-    }
     edits = prompt_edits.of_checkpoint(db, row.id)
-    shown |= {
+    derived: DerivedCheckpoint = {
         "active_subagents": row.snapshot.get("active_subagents", []),
         "pending_tool_calls": row.snapshot.get("pending_tool_calls", []),
         "prompts_in_effect": prompt_edits.in_effect(row.prompts),
@@ -52,8 +83,8 @@ def checkpoint_json(db: Db, row: Checkpoint) -> dict[str, Any]:
         "can_undo_restore": row.undo_tree is not None,
     }
     if row.compaction_id is not None:
-        shown["compaction"] = _compaction(db, row.compaction_id)
-    return shown
+        derived["compaction"] = _compaction(db, row.compaction_id)
+    return {**fields_of(row, StoredCheckpoint), **derived}
 
 
 def _pending_calls(db: Db, run_id: str) -> list[dict[str, Any]]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NotRequired, cast
 
 from sqlalchemy import bindparam, delete, func, select
+from typing_extensions import TypedDict
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound
 from holdfast.domain.events import CompactionFinished, CompactionPending, CompactionUndone
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import change, insert_once, table
+from holdfast.storage.database.rows import change, fields_of, insert_once, table
 from holdfast.storage.database.tables import Message
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import messages, sessions, supersessions
-from holdfast.storage.sessions.message_views import message_json
+from holdfast.storage.sessions.lineage_levels import CauseShown
+from holdfast.storage.sessions.message_views import MessageShown, message_json
 
 RECORDS_MAX = 1000
 COLLAPSED_AT_ONCE = 100
@@ -31,35 +33,44 @@ _CHANGED_AT = select(
     _compactions.c.session_id == bindparam("session"),
     _compactions.c.agent_path == bindparam("path"),
 )
-_SHOWN = (
-    "id",
-    "session_id",
-    "run_id",
-    "agent_path",
-    "created_at",
-    "finished_at",
-    "undone_at",
-    "state",
-    "trigger",
-    "strategy",
-    "threshold_estimate",
-    "after_estimate",
-    "window_upper",
-    "window_lower",
-    "window_tokens",
-    "superseded_message_ids",
-    "summary_message_id",
-    "summary",
-    "plugins_fired",
-    "plugin_cost",
-    "fallback_occurred",
-    "fallback_reason",
-    "operator_flag",
-    "operator_notes",
-    "checkpoint_id",
-    "rolled_back",
-    "collapsed_count",
-)
+
+
+class StoredCompaction(TypedDict):
+    """The fields of a compaction that are columns of its row."""
+
+    id: str
+    session_id: str
+    run_id: str | None
+    agent_path: str
+    created_at: int
+    finished_at: int | None
+    undone_at: int | None
+    state: str
+    trigger: str
+    strategy: str
+    threshold_estimate: float
+    after_estimate: float
+    window_upper: float
+    window_lower: float
+    window_tokens: int
+    superseded_message_ids: list[str]
+    summary_message_id: str | None
+    summary: str | None
+    plugins_fired: list[dict[str, Any]]
+    plugin_cost: dict[str, Any] | None
+    fallback_occurred: bool
+    fallback_reason: str | None
+    operator_flag: str | None
+    operator_notes: str | None
+    checkpoint_id: str | None
+    rolled_back: bool
+    collapsed_count: int
+
+
+class CompactionShown(StoredCompaction):
+    """A record of K-072 to K-080."""
+
+    dropped: NotRequired[list[MessageShown]]
 
 
 def carry_out(
@@ -204,11 +215,11 @@ def changed_at(db: Db, session_id: str, agent_path: str) -> int:
     return int(db.connection().execute(_CHANGED_AT, values).scalar() or 0)
 
 
-def view(record: Compaction, dropped: Sequence[Message] | None = None) -> dict[str, Any]:
+def view(record: Compaction, dropped: Sequence[Message] | None = None) -> CompactionShown:
     """A record as it is sent; with `dropped`, what it took out can be read."""
-    shown: dict[str, Any] = {name: getattr(record, name) for name in _SHOWN}
+    shown = cast(CompactionShown, fields_of(record, StoredCompaction))
     if dropped is not None:
-        cause = [{"cause": "compaction", "cause_id": record.id}]
+        cause: list[CauseShown] = [{"cause": "compaction", "cause_id": record.id}]
         in_effect = record.state == "done" and not record.rolled_back
         shown["dropped"] = [
             message_json(message, cause if in_effect else []) for message in dropped

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import select
+from typing_extensions import TypedDict
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound, ValidationFailed
@@ -19,7 +20,7 @@ from holdfast.domain.lifecycle import State
 from holdfast.storage.database import blobs as blob_rows
 from holdfast.storage.database.blobs import BlobFolder
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import change, insert_once, table
+from holdfast.storage.database.rows import change, fields_of, insert_once, table
 from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.database.tables_history import Checkpoint, PromptEdit
 from holdfast.storage.log import events
@@ -38,6 +39,17 @@ NOTICE = (
 )
 _edits, _sessions, _checkpoints = table(PromptEdit), table(SessionRow), table(Checkpoint)
 _messages = table(Message)
+
+
+class EditShown(TypedDict):
+    """A prompt edit."""
+
+    id: str
+    checkpoint_id: str
+    target: str
+    old_hash: str
+    new_hash: str
+    edited_at: int
 
 
 def store(db: Db, blobs: BlobFolder, texts: Mapping[str, str]) -> dict[str, str]:
@@ -157,9 +169,9 @@ def blobs_in_use(db: Db) -> set[str]:
     return used
 
 
-def edit_json(row: PromptEdit) -> dict[str, Any]:
+def edit_json(row: PromptEdit) -> EditShown:
     """An edit as the wire shows it."""
-    return row.model_dump(exclude={"session_id", "new_content"})
+    return fields_of(row, EditShown)
 
 
 def prompt_json(db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, bindparam, or_, select
+from typing_extensions import TypedDict
 
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, table
@@ -23,6 +24,13 @@ class Level:
     session_id: str
     cutoff_seq: int | None  # None: everything
     cutoff_change: int | None  # None: as it is now
+
+
+class CauseShown(TypedDict):
+    """Why a message no longer counts."""
+
+    cause: str
+    cause_id: str
 
 
 def levels(db: Db, session_id: str) -> list[Level]:
@@ -58,9 +66,9 @@ def live_in(chain: list[Level]) -> ColumnElement[bool]:
     return or_(*(live(level) for level in chain))
 
 
-def superseded(db: Db, chain: list[Level]) -> dict[str, list[dict[str, str]]]:
+def superseded(db: Db, chain: list[Level]) -> dict[str, list[CauseShown]]:
     """Every superseded message that the chain sees, with its causes."""
-    causes: dict[str, list[dict[str, str]]] = {}
+    causes: dict[str, list[CauseShown]] = {}
     for level in chain:
         rows = select(
             _supersessions.c.message_id, _supersessions.c.cause, _supersessions.c.cause_id

@@ -24,7 +24,13 @@ from holdfast.storage.database.rows import (
 )
 from holdfast.storage.database.tables import Message, SessionRow, Supersession
 from holdfast.storage.log import events
-from holdfast.storage.sessions.lineage_levels import Level, levels, live_in, superseded
+from holdfast.storage.sessions.lineage_levels import (
+    CauseShown,
+    Level,
+    levels,
+    live_in,
+    superseded,
+)
 
 _messages, _sessions, _supersessions = table(Message), table(SessionRow), table(Supersession)
 PREVIEW_CHARS = 63
@@ -121,11 +127,11 @@ def page(
     after_seq: int = 0,
     limit: int,
     include_superseded: bool = False,
-) -> list[tuple[Message, list[dict[str, str]]]]:
+) -> list[tuple[Message, list[CauseShown]]]:
     """Up to `limit` messages after a seq, oldest first, each with why it is superseded."""
     chain = levels(db, session_id)
     gone = superseded(db, chain)
-    chosen: list[tuple[Message, list[dict[str, str]]]] = []
+    chosen: list[tuple[Message, list[CauseShown]]] = []
     while len(chosen) < limit:
         batch = _read(db, chain, after_seq=after_seq, limit=limit)
         chosen += _with_causes(batch, gone, include_superseded=include_superseded)
@@ -137,11 +143,11 @@ def page(
 
 def page_before(
     db: Db, session_id: str, *, before_seq: int, limit: int, include_superseded: bool = False
-) -> list[tuple[Message, list[dict[str, str]]]]:
+) -> list[tuple[Message, list[CauseShown]]]:
     """Up to `limit` messages before a seq, oldest first: a conversation from its end."""
     chain = levels(db, session_id)
     gone = superseded(db, chain)
-    chosen: list[tuple[Message, list[dict[str, str]]]] = []
+    chosen: list[tuple[Message, list[CauseShown]]] = []
     while len(chosen) < limit and before_seq > 1:
         after_seq = max(0, before_seq - 1 - limit)
         batch = _read(db, chain, after_seq=after_seq, limit=before_seq - 1 - after_seq)
@@ -170,8 +176,8 @@ def last_seq(db: Db, session_id: str) -> int:
 
 
 def _with_causes(
-    batch: list[Message], gone: dict[str, list[dict[str, str]]], *, include_superseded: bool
-) -> list[tuple[Message, list[dict[str, str]]]]:
+    batch: list[Message], gone: dict[str, list[CauseShown]], *, include_superseded: bool
+) -> list[tuple[Message, list[CauseShown]]]:
     return [
         (message, gone.get(message.id, []))
         for message in batch

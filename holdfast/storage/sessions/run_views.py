@@ -2,65 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Table, select
+from typing_extensions import TypedDict
 
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import table
+from holdfast.storage.database.rows import fields_of, table
 from holdfast.storage.database.tables import Run, SubagentInvocation, ToolCallRow
 from holdfast.storage.sessions import messages
 from holdfast.storage.sessions.lineage_levels import levels, superseded
-from holdfast.storage.sessions.message_views import message_json
+from holdfast.storage.sessions.message_views import MessageShown, message_json
 
 ROWS_MAX = 5000
+Part = TypeVar("Part", "ToolCallShown", "InvocationShown")
 _tool_calls, _invocations = table(ToolCallRow), table(SubagentInvocation)
-_SHOWN = (
-    "id",
-    "session_id",
-    "state",
-    "created_at",
-    "started_at",
-    "completed_at",
-    "duration_ms",
-    "tokens_in",
-    "tokens_out",
-    "cost_usd",
-    "steps",
-    "error",
-    "finish_reason",
-)
-_TOOL_CALL = (
-    "id",
-    "run_id",
-    "caller",
-    "tool_name",
-    "input",
-    "output",
-    "state",
-    "created_at",
-    "completed_at",
-)
-_INVOCATION = (
-    "id",
-    "run_id",
-    "subagent_name",
-    "agent_path",
-    "cage_id",
-    "state",
-    "spawned_at",
-    "exited_at",
-    "exit_code",
-    "error",
-)
 
 
-def view(db: Db, run: Run) -> dict[str, Any]:
+class ToolCallShown(TypedDict):
+    """A tool call of a run."""
+
+    id: str
+    run_id: str
+    caller: str
+    tool_name: str
+    input: dict[str, Any]
+    output: Any
+    state: str
+    created_at: int
+    completed_at: int | None
+
+
+class InvocationShown(TypedDict):
+    """A subagent at work in a run."""
+
+    id: str
+    run_id: str
+    subagent_name: str
+    agent_path: str
+    cage_id: str | None
+    state: str
+    spawned_at: int
+    exited_at: int | None
+    exit_code: int | None
+    error: dict[str, Any] | None
+
+
+class StoredRun(TypedDict):
+    """The fields of a run that are columns of its row."""
+
+    id: str
+    session_id: str
+    state: str
+    created_at: int
+    started_at: int | None
+    completed_at: int | None
+    duration_ms: int | None
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    steps: int
+    error: dict[str, Any] | None
+    finish_reason: str | None
+
+
+class RunShown(StoredRun):
+    """A run."""
+
+    operator_message: MessageShown | None
+    primary_response: MessageShown | None
+    tool_calls: list[ToolCallShown]
+    subagent_invocations: list[InvocationShown]
+
+
+def view(db: Db, run: Run) -> RunShown:
     """One run with everything that belongs to it."""
     return views(db, run.session_id, [run])[0]
 
 
-def views(db: Db, session_id: str, runs: list[Run]) -> list[dict[str, Any]]:
+def views(db: Db, session_id: str, runs: list[Run]) -> list[RunShown]:
     """Several runs of one session, with a handful of queries in all."""
     ids = {key for run in runs for key in (run.operator_message, run.primary_response) if key}
     causes = superseded(db, levels(db, session_id)) if ids else {}
@@ -69,11 +89,11 @@ def views(db: Db, session_id: str, runs: list[Run]) -> list[dict[str, Any]]:
         for message in messages.by_ids(db, ids)
     }
     run_ids = [run.id for run in runs]
-    calls = _by_run(db, _tool_calls, run_ids, _TOOL_CALL)
-    invocations = _by_run(db, _invocations, run_ids, _INVOCATION)
+    calls = _by_run(db, _tool_calls, run_ids, ToolCallShown)
+    invocations = _by_run(db, _invocations, run_ids, InvocationShown)
     return [
         {
-            **{name: getattr(run, name) for name in _SHOWN},
+            **fields_of(run, StoredRun),
             "operator_message": found.get(run.operator_message or ""),
             "primary_response": found.get(run.primary_response or ""),
             "tool_calls": calls.get(run.id, []),
@@ -83,16 +103,14 @@ def views(db: Db, session_id: str, runs: list[Run]) -> list[dict[str, Any]]:
     ]
 
 
-def _by_run(
-    db: Db, place: Table, run_ids: list[str], names: tuple[str, ...]
-) -> dict[str, list[dict[str, Any]]]:
+def _by_run(db: Db, place: Table, run_ids: list[str], fields: type[Part]) -> dict[str, list[Part]]:
     rows = (
-        select(*(place.c[name] for name in names))
+        select(*(place.c[name] for name in fields.__annotations__))
         .where(place.c.run_id.in_(run_ids))
         .order_by(place.c.id)
         .limit(ROWS_MAX)
     )
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Part]] = {}
     for row in db.connection().execute(rows):
-        found.setdefault(row.run_id, []).append(dict(row._mapping))
+        found.setdefault(row.run_id, []).append(fields_of(row, fields))
     return found

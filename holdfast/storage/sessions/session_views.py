@@ -1,4 +1,8 @@
-"""Sessions as the wire shows them: one by one, and as pages that cost the same at any size."""
+"""Sessions as the wire shows them: one by one, and as pages that cost the same at any size.
+
+To add a field, name a column of the row in StoredSession, or anything else in DerivedSession:
+the SELECT, every answer and OpenAPI follow from these two.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NotRequired, cast
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, or_, select, tuple_
+from typing_extensions import TypedDict
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import ValidationFailed
@@ -26,48 +31,75 @@ PREVIEW_CHARS = 63
 QUEUED_REASON = "concurrency_limit"
 _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectFileRow)
 _leases = table(Lease)
-_USAGE = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "api_calls",
-    "estimated_cost_usd",
-    "actual_cost_usd",
-    "cost_status",
-    "cost_source",
-)
-_SHOWN = (
-    "id",
-    "project_id",
-    "created_by",
-    "state",
-    "title",
-    "source",
-    "mode",
-    "created_at",
-    "updated_at",
-    "ended_at",
-    "end_reason",
-    "forked_from",
-    "parent_session_id",
-    "model_override",
-    "bound_issue",
-    "dsl_hash",
-    "current_head",
-    "active_run",
-    "current_checkpoint",
-    "message_count",
-    "tool_call_count",
-    "run_count",
-    "failure",
-    "archived",
-    "pinned",
-    "working_directory",
-    "last_active",
-)
-_COLUMNS = (*_SHOWN, "preview", *_USAGE)
+
+
+class UsageShown(TypedDict):
+    """What a session has used."""
+
+    # Columns of the session's row, like the fields of StoredSession.
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    api_calls: int
+    estimated_cost_usd: float | None
+    actual_cost_usd: float | None
+    cost_status: str | None
+    cost_source: str | None
+
+
+class StoredSession(TypedDict):
+    """The fields of a session that are columns of its row: each one is selected and sent."""
+
+    id: str
+    project_id: str
+    created_by: str
+    state: str
+    title: str | None
+    source: str
+    mode: str
+    created_at: int
+    updated_at: int
+    ended_at: int | None
+    end_reason: str | None
+    forked_from: str | None
+    parent_session_id: str | None
+    model_override: str | None
+    bound_issue: str | None
+    dsl_hash: str
+    current_head: str | None
+    active_run: str | None
+    current_checkpoint: str | None
+    message_count: int
+    tool_call_count: int
+    run_count: int
+    failure: dict[str, Any] | None
+    archived: bool
+    pinned: bool
+    working_directory: str
+    last_active: int
+
+
+class DerivedSession(TypedDict):
+    """The fields of a session that `_view` works out; the type checker reports a missing one."""
+
+    preview: str
+    dsl_stale: bool
+    attached: bool
+    allowed_actions: list[str]
+    usage: UsageShown
+    cage: str
+    queued: NotRequired[bool]
+    reason: NotRequired[str | None]
+
+
+class SessionShown(StoredSession, DerivedSession):
+    """A session."""
+
+
+_STORED, _USAGE = tuple(StoredSession.__annotations__), tuple(UsageShown.__annotations__)
+_COLUMNS = (*_STORED, "preview", *_USAGE)
 _values = attrgetter(*_COLUMNS)
 _DSL_HASH = _COLUMNS.index("dsl_hash")
 # Project files are immutable by hash, so what one says about its cage never changes.
@@ -87,12 +119,12 @@ class Filter:
     archived: bool = False
 
 
-def view(db: Db, row: SessionRow) -> dict[str, Any]:
+def view(db: Db, row: SessionRow) -> SessionShown:
     """One session, as API.md section 3 has it."""
     return views(db, [row])[0]
 
 
-def views(db: Db, rows: list[SessionRow]) -> list[dict[str, Any]]:
+def views(db: Db, rows: list[SessionRow]) -> list[SessionShown]:
     """Several sessions with three queries in all."""
     attached = held(db, [attach_lease(row.id) for row in rows])
     current = _current_hashes(db, {row.project_id for row in rows})
@@ -110,7 +142,7 @@ def views(db: Db, rows: list[SessionRow]) -> list[dict[str, Any]]:
 
 def page(
     db: Db, wanted: Filter, *, limit: int, cursor: str | None = None
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[list[SessionShown], str | None]:
     """Sessions by newest activity, and where the next page begins."""
     at, session_id = (None, None) if cursor is None else read_cursor(cursor)
     chosen = _page(
@@ -203,27 +235,28 @@ def _matches(text: str) -> ColumnElement[bool]:
 
 def _view(
     values: Sequence[Any], *, attached: bool, current_hash: str | None, cages: dict[str, str]
-) -> dict[str, Any]:
+) -> SessionShown:
     """From the values of `_COLUMNS`, in their order."""
-    shown: dict[str, Any] = dict(zip(_SHOWN, values, strict=False))
-    dsl_hash, state = shown["dsl_hash"], State(shown["state"])
-    shown |= {
-        "preview": values[len(_SHOWN)][:PREVIEW_CHARS],
+    stored = cast(StoredSession, dict(zip(_STORED, values, strict=False)))
+    usage = cast(UsageShown, dict(zip(_USAGE, values[len(_STORED) + 1 :], strict=False)))
+    dsl_hash, state = stored["dsl_hash"], State(stored["state"])
+    derived: DerivedSession = {
+        "preview": values[len(_STORED)][:PREVIEW_CHARS],
         "dsl_stale": current_hash is not None and dsl_hash != current_hash,
         "attached": bool(attached),
-        "allowed_actions": _actions(shown, state),
-        "usage": dict(zip(_USAGE, values[len(_SHOWN) + 1 :], strict=False)),
+        "allowed_actions": _actions(stored, state),
+        "usage": usage,
         "cage": cages.get(dsl_hash, "disabled"),
     }
     if state is State.QUEUED:
-        shown |= {"queued": True, "reason": QUEUED_REASON}
-    return shown
+        derived["queued"], derived["reason"] = True, QUEUED_REASON
+    return {**stored, **derived}
 
 
-def _actions(shown: dict[str, Any], state: State) -> list[str]:
-    cleanly = shown["end_reason"] != "failed" and shown["failure"] is None
+def _actions(stored: StoredSession, state: State) -> list[str]:
+    cleanly = stored["end_reason"] != "failed" and stored["failure"] is None
     actions = allowed_actions(state, cleanly_ended=cleanly)
-    if shown["archived"]:
+    if stored["archived"]:
         return ["unarchive" if action == "archive" else action for action in actions]
     return actions
 

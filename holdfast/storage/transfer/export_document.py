@@ -15,7 +15,7 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.sessions import messages, session_views, sessions
 from holdfast.storage.sessions.lineage_levels import levels
-from holdfast.storage.sessions.message_views import message_json
+from holdfast.storage.sessions.message_views import MessageShown, message_json
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.redaction import redact_all
 
@@ -48,7 +48,7 @@ def document(
     return {**shown, "archive": _archive(db, folder, session)} if archived else shown
 
 
-def conversation(db: Db, session_id: str) -> list[dict[str, Any]]:
+def conversation(db: Db, session_id: str) -> list[MessageShown]:
     """Every message that the session sees, superseded ones too, as the wire shows them."""
     page = messages.page(db, session_id, limit=MESSAGES_MAX, include_superseded=True)
     return [message_json(message, causes) for message, causes in page]

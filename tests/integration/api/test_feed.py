@@ -17,7 +17,7 @@ from holdfast.storage.log.feed import ANY, Feed
 from holdfast.storage.log.news import News
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import leases, running_counts, session_views, sessions
-from holdfast.storage.sessions.session_views import Filter
+from holdfast.storage.sessions.session_views import Filter, SessionShown
 
 
 def make_session(store: OpenStore, operator_id: str = "o", project_id: str = "p") -> str:
@@ -151,7 +151,7 @@ def test_a_page_of_sessions_costs_one_index_however_many_there_are(
     while True:
         place = cursor
 
-        def page(db: Db, place: str | None = place) -> tuple[list[dict[str, object]], str | None]:
+        def page(db: Db, place: str | None = place) -> tuple[list[SessionShown], str | None]:
             return session_views.page(db, Filter("o"), limit=50, cursor=place)
 
         items, cursor = either_store.read(page)

@@ -17,7 +17,8 @@ from holdfast.storage.database.sqlite_driver import dbapi_module
 from holdfast.storage.database.tables import Call
 from holdfast.storage.search.indexer import progress
 from holdfast.storage.sessions import messages, session_views, sessions
-from holdfast.storage.sessions.message_views import message_json, turn_json
+from holdfast.storage.sessions.message_views import TurnShown, message_json, turn_json
+from holdfast.storage.sessions.session_views import SessionShown
 from holdfast.storage.sessions.usage import usage
 from tests.support.sample_library import SampleLibrary
 
@@ -174,7 +175,7 @@ def test_messages_come_back_raw_and_as_a_conversation(library: SampleLibrary) ->
     library.say(session, "", "primary", tool_calls=[call])
     library.say(session, "a b c", "tool", tool_call_id="c1", tool_name="shell")
 
-    def replay(db: Db) -> list[dict[str, object]]:
+    def replay(db: Db) -> list[TurnShown]:
         page = messages.page(db, session, limit=10)
         return [turn_json(message_json(message, causes)) for message, causes in page]
 
@@ -202,7 +203,7 @@ def test_a_list_shows_how_a_session_began_and_when_it_was_last_used(library: Sam
     )
     last = library.say(talked, "an answer", "primary")
 
-    def listed(db: Db) -> list[dict[str, object]]:
+    def listed(db: Db) -> list[SessionShown]:
         wanted = session_views.Filter(library.operator_id)
         return session_views.page(db, wanted, limit=20)[0]
 

@@ -24,9 +24,11 @@ async def test_what_a_cancelled_run_said_is_its_response_and_marked_as_partial(
     run = await worker.over(run_id)
     shown = worker.store.read(lambda db: run_views.view(db, run))
     assert shown["state"] == "cancelled"
-    assert shown["primary_response"]["content"] == worker.streamed(session)
-    assert shown["primary_response"]["metadata"]["cancelled"]
-    assert not shown["primary_response"]["superseded"]
+    response = shown["primary_response"]
+    assert response is not None
+    assert response["content"] == worker.streamed(session)
+    assert response["metadata"]["cancelled"]
+    assert not response["superseded"]
 
 
 @pytest.mark.req("K-041")

@@ -8,7 +8,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project, SessionRow
 from holdfast.storage.sessions import leases, session_views, sessions
-from holdfast.storage.sessions.session_views import Filter
+from holdfast.storage.sessions.session_views import Filter, SessionShown
 
 PROJECT, OTHER = "project-1", "project-2"
 
@@ -45,7 +45,7 @@ def ids(store: OpenStore, **wanted: Any) -> list[int]:
     while True:
         place = cursor
 
-        def page(db: Db, place: str | None = place) -> tuple[list[dict[str, Any]], str | None]:
+        def page(db: Db, place: str | None = place) -> tuple[list[SessionShown], str | None]:
             return session_views.page(db, Filter("o", **wanted), limit=3, cursor=place)
 
         items, cursor = store.read(page)
