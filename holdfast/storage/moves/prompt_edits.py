@@ -17,7 +17,7 @@ from holdfast.domain.events import PromptEdited
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database import blobs as blob_rows
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change, insert_once, table
 from holdfast.storage.database.tables import Message, SessionRow
@@ -40,12 +40,12 @@ _edits, _sessions, _checkpoints = table(PromptEdit), table(SessionRow), table(Ch
 _messages = table(Message)
 
 
-def store(db: Db, blobs: BlobFolder, texts: Mapping[str, str]) -> dict[str, str]:
+def store(db: Db, blobs: BlobStore, texts: Mapping[str, str]) -> dict[str, str]:
     """Keep prompt texts; the map from agent path to blob."""
     return {path: _keep(db, blobs, text) for path, text in texts.items()}
 
 
-def text_of(blobs: BlobFolder, session: SessionRow, agent_path: str) -> str | None:
+def text_of(blobs: BlobStore, session: SessionRow, agent_path: str) -> str | None:
     """The prompt that replaces the project file's for this agent, or None."""
     blob_id = session.prompts.get(agent_path)
     return None if blob_id is None else blobs.read(blob_id).decode("utf-8", "surrogatepass")
@@ -68,9 +68,7 @@ def agent_path_of(target: str) -> str:
     return ".".join([ROOT, *(part for name in target.split(".") for part in ("subagents", name))])
 
 
-def edit(
-    db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str, content: str
-) -> PromptEdit:
+def edit(db: Db, blobs: BlobStore, checkpoint: Checkpoint, target: str, content: str) -> PromptEdit:
     """Replace one prompt at the current pause point; the last of several edits counts."""
     session = sessions.lock(db, checkpoint.session_id)
     if session.state != State.PAUSED or session.current_checkpoint != checkpoint.id:
@@ -162,7 +160,7 @@ def edit_json(row: PromptEdit) -> dict[str, Any]:
     return row.model_dump(exclude={"session_id", "new_content"})
 
 
-def prompt_json(db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str) -> dict[str, Any]:
+def prompt_json(db: Db, blobs: BlobStore, checkpoint: Checkpoint, target: str) -> dict[str, Any]:
     """A prompt's text: the edited one at the pause point, else as it was at the checkpoint."""
     path = agent_path_of(target)
     if path not in checkpoint.prompts:
@@ -179,7 +177,7 @@ def prompt_json(db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str) 
     }
 
 
-def _keep(db: Db, blobs: BlobFolder, text: str) -> str:
+def _keep(db: Db, blobs: BlobStore, text: str) -> str:
     return blob_rows.commit(db, blobs.put(_bytes(text), "text/plain"))
 
 

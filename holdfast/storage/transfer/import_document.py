@@ -12,7 +12,7 @@ from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import BadRequest, Conflict, ValidationFailed
 from holdfast.domain.lifecycle import State
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
@@ -67,7 +67,7 @@ def _parts(document: Any) -> dict[str, Any]:
     return parts
 
 
-def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any]) -> dict[str, Any]:
+def _import(db: Db, blobs: BlobStore, operator_id: str, parts: dict[str, Any]) -> dict[str, Any]:
     row = _session_row(parts["session"], operator_id)
     known = sessions.find(db, row.id)
     if known is not None and not (known.purged and known.created_by == operator_id):
@@ -84,7 +84,7 @@ def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any])
     row.project_id = _project(db, operator_id, parts, row)
     if row.title is not None and titles.holder(db, operator_id, row.title) is not None:
         row.title = titles.next_title(db, operator_id, row.title)
-    blobs = archive.put_blobs(db, folder, parts.get("blobs") or {})
+    blob_count = archive.put_blobs(db, blobs, parts.get("blobs") or {})
     _settle(row, parts)
     purged_workflows.drop(db, row.id)
     insert_once(db, SessionRow, row.model_dump())
@@ -97,7 +97,7 @@ def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any])
         "session_id": row.id,
         "imported": True,
         "messages": len(parts.get("messages") or []),
-        "blobs": blobs,
+        "blobs": blob_count,
         "sources": [source for source in sources if source is not None],
     }
 
