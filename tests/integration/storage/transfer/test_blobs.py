@@ -20,11 +20,11 @@ from holdfast.storage.moves import checkpoints, prompt_edits
 from holdfast.storage.sessions import ptys, sessions
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.export_document import document
-from holdfast.storage.transfer.import_document import import_document
 from holdfast.storage.upkeep import consistency, removal
 from holdfast.storage.upkeep.orphans import collect
 from tests.support.api_server import ApiServer
 from tests.support.blob_files import blob_file, blob_ids
+from tests.support.imports import import_document
 from tests.support.workflow_double import WorkflowDouble
 
 EDITED = "You are careful, and you say why."

@@ -23,10 +23,10 @@ from holdfast.storage.sessions import messages, ptys, resolver, runs, sessions
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.export_document import document, documents
 from holdfast.storage.transfer.export_pages import markdown, page
-from holdfast.storage.transfer.import_document import import_document
 from holdfast.storage.transfer.redaction import MARK, redact
 from holdfast.storage.upkeep import removal
 from tests.support.blob_files import blob_ids
+from tests.support.imports import import_document
 from tests.support.sample_library import SampleLibrary
 
 
