@@ -16,7 +16,7 @@ from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.settings.config import Config
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.issues import todos
@@ -71,7 +71,7 @@ class Context:
 
 def build(
     db: Db,
-    blobs: BlobFolder,
+    blobs: BlobStore,
     config: Config,
     session_id: str,
     *,

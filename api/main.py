@@ -26,7 +26,12 @@ def run(settings: Settings) -> None:
         level=config.server.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    store = open_store(settings.database_url, settings.home, synchronous=config.server.synchronous)
+    store = open_store(
+        settings.database_url,
+        settings.home,
+        blobs_url=settings.blobs_url,
+        synchronous=config.server.synchronous,
+    )
     try:
         limit = config.limits.running_sessions_per_operator
         store.write(lambda db: operators.set_default_limit(db, limit))

@@ -37,6 +37,7 @@ async def run(settings: Settings) -> None:
         open_store,
         settings.database_url,
         settings.home,
+        blobs_url=settings.blobs_url,
         synchronous=config().server.synchronous,
     )
     for warning in store.warnings():

@@ -15,7 +15,7 @@ from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.errors import Conflict, ValidationFailed
 from holdfast.domain.project_file import CompactionSettings
 from holdfast.settings.config import Config
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Message
 from holdfast.storage.moves.compactions import SUMMARY_KIND
@@ -96,7 +96,7 @@ class Job:
         return self.context.window, reserved
 
 
-def prepare(db: Db, blobs: BlobFolder, config: Config, step: CompactStep) -> Job:
+def prepare(db: Db, blobs: BlobStore, config: Config, step: CompactStep) -> Job:
     """Read the agent's context and decide on the strategy."""
     _check_agent(db, step)
     context = build(

@@ -14,7 +14,7 @@ from holdfast.domain.errors import Conflict, ValidationFailed
 from holdfast.domain.events import CheckpointRolledBack
 from holdfast.domain.lifecycle import Action, State
 from holdfast.settings.config import Config
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Checkpoint, Compaction
@@ -31,7 +31,7 @@ class Review:
     superseded_message_ids: list[str] | None = None
 
 
-def read_review(blobs: BlobFolder, review_id: str | None) -> Review:
+def read_review(blobs: BlobStore, review_id: str | None) -> Review:
     """The edits that the API staged, if there are any."""
     if review_id is None:
         return Review()
@@ -39,9 +39,7 @@ def read_review(blobs: BlobFolder, review_id: str | None) -> Review:
     return Review(value.get("summary"), value.get("superseded_message_ids"))
 
 
-def approve(
-    db: Db, blobs: BlobFolder, config: Config, step: ReviewStep, review: Review
-) -> Reviewed:
+def approve(db: Db, blobs: BlobStore, config: Config, step: ReviewStep, review: Review) -> Reviewed:
     """Carry the compaction out and go on in a new run with what is left (K-083)."""
     session = sessions.lock(db, step.session_id)
     if runs.find(db, step.new_run_id) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,7 @@ from starlette.concurrency import iterate_in_threadpool
 from api.dependencies import CurrentOperator, OwnSession, StoreDep
 from api.errors import documented
 from api.models import Shown, shows
-from holdfast.domain.errors import BadRequest, Forbidden, ValidationFailed
+from holdfast.domain.errors import Forbidden, ValidationFailed
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.projects import operators
@@ -23,12 +24,13 @@ from holdfast.storage.sessions.message_views import MessageShown
 from holdfast.storage.sessions.session_views import SessionShown
 from holdfast.storage.transfer.export_document import document, documents
 from holdfast.storage.transfer.export_pages import markdown, page
-from holdfast.storage.transfer.import_document import import_document
-from holdfast.storage.transfer.import_hermes import import_hermes
+from holdfast.storage.transfer.importers.importer import Imported, Source
+from holdfast.storage.transfer.importers.table import import_from
 
 router = APIRouter(tags=["export"])
-LINES_MAX = 10_000
 PATH_CHARS_MAX = 4_096
+IDS_SHOWN_MAX = 500
+_HERMES_REQUEST = re.compile(rb'\s*\{\s*"hermes_path"\s*:')
 _KINDS = {"json": "application/json", "md": "text/markdown", "html": "text/html"}
 _NDJSON = "application/x-ndjson"
 EXPORTED: dict[int | str, dict[str, Any]] = {
@@ -105,18 +107,15 @@ async def import_sessions(
 ) -> dict[str, Any]:
     """One export, or lines of them; or `{"hermes_path": …}`, a file on this machine."""
     body = await request.body()
-    given = await asyncio.to_thread(_documents, body)
-    if len(given) == 1 and isinstance(given[0], dict) and set(given[0]) == {"hermes_path"}:
-        path = _hermes_path(operator.name, given[0]["hermes_path"])
-        return await asyncio.to_thread(import_hermes, store, operator.id, path)
-    results = [await asyncio.to_thread(import_document, store, operator.id, item) for item in given]
-    if len(results) == 1:
-        return results[0]
-    return {
-        "imported": sum(1 for result in results if result["imported"]),
-        "skipped": sum(1 for result in results if not result["imported"]),
-        "items": results,
-    }
+    path = await asyncio.to_thread(_hermes_path, operator.name, body)
+    if path is not None:
+        done = await asyncio.to_thread(import_from, store, operator.id, "hermes", Source(path))
+        return _summary("hermes", done)
+    done = await asyncio.to_thread(import_from, store, operator.id, "holdfast", Source(body))
+    if len(done) == 1:
+        return {**done[0]}
+    new = sum(one["imported"] for one in done)
+    return {"imported": new, "skipped": len(done) - new, "items": done}
 
 
 def _lines(store: OpenStore, operator_id: str, source: str | None, redact: bool) -> Iterator[bytes]:
@@ -124,26 +123,28 @@ def _lines(store: OpenStore, operator_id: str, source: str | None, redact: bool)
         yield json.dumps(exported, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _documents(body: bytes) -> list[Any]:
+def _hermes_path(operator_name: str, body: bytes) -> Path | None:
+    """The file of this machine that the body asks for: only for whoever runs the server."""
     try:
-        text = body.decode()
-        try:
-            return [json.loads(text)]
-        except ValueError:
-            lines = [line for line in text.split("\n") if line.strip()]
-            if len(lines) < 2:
-                raise
-            if len(lines) > LINES_MAX:
-                raise ValidationFailed(f"at most {LINES_MAX} lines at once") from None
-            return [json.loads(line) for line in lines]
+        given = json.loads(body) if _HERMES_REQUEST.match(body) else None
     except (ValueError, RecursionError):
-        raise BadRequest("the body is neither JSON nor lines of JSON") from None
-
-
-def _hermes_path(operator_name: str, given: Any) -> Path:
-    """A path on the server is for whoever runs it."""
+        return None
+    if not isinstance(given, dict) or set(given) != {"hermes_path"}:
+        return None
     if operator_name != operators.DEFAULT_OPERATOR:
         raise Forbidden("only the default operator may import a file of this machine")
-    if not isinstance(given, str) or not 0 < len(given) <= PATH_CHARS_MAX or "\0" in given:
+    path = given["hermes_path"]
+    if not isinstance(path, str) or not 0 < len(path) <= PATH_CHARS_MAX or "\0" in path:
         raise ValidationFailed("hermes_path is the path of a state.db")
-    return Path(given).expanduser()
+    return Path(path).expanduser()
+
+
+def _summary(origin: str, done: list[Imported]) -> dict[str, Any]:
+    new = [one for one in done if one["imported"]]
+    return {
+        "origin": origin,
+        "imported": len(new),
+        "skipped": len(done) - len(new),
+        "messages": sum(one["messages"] for one in new),
+        "session_ids": [one["session_id"] for one in new[:IDS_SHOWN_MAX]],
+    }

@@ -33,6 +33,8 @@ class Settings(BaseSettings):
     home: Path = Field(default_factory=lambda: user_data_path("holdfast"))
     bind: str = "127.0.0.1:8420"
     database_url: str = ""
+    # Empty: in the home.
+    blobs_url: str = ""
     temporal_address: str = ""
     temporal_namespace: str = "default"
     task_queue: str = "holdfast"
@@ -107,11 +109,6 @@ class Settings(BaseSettings):
         )
 
     @property
-    def blobs_dir(self) -> Path:
-        """Content-addressed blobs."""
-        return self.home / "blobs"
-
-    @property
     def logs_dir(self) -> Path:
         """One rotated log file per part."""
         return self.home / "logs"
@@ -152,6 +149,7 @@ class Settings(BaseSettings):
             "HOLDFAST_HOME": str(self.home),
             "HOLDFAST_BIND": self.bind,
             "HOLDFAST_DATABASE_URL": self.database_url,
+            "HOLDFAST_BLOBS_URL": self.blobs_url,
             "HOLDFAST_TEMPORAL_ADDRESS": self.temporal_address,
             "HOLDFAST_TEMPORAL_NAMESPACE": self.temporal_namespace,
             "HOLDFAST_TASK_QUEUE": self.task_queue,
@@ -161,7 +159,7 @@ class Settings(BaseSettings):
 
     def make_home(self) -> None:
         """Create the home and its folders, readable by their owner only."""
-        for folder in (self.home, self.blobs_dir, self.logs_dir, self.terminal_state_dir):
+        for folder in (self.home, self.logs_dir, self.terminal_state_dir):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

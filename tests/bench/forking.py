@@ -54,8 +54,7 @@ def _bytes(store: OpenStore) -> int:
         count_of, size_of = ask(text("PRAGMA page_count")), ask(text("PRAGMA page_size"))
         return int(count_of.scalar_one()) * int(size_of.scalar_one())
 
-    files = store.blobs.root.rglob("*")
-    return store.read(pages) + sum(one.stat().st_size for one in files if one.is_file())
+    return store.read(pages) + store.blobs.size()
 
 
 def _source(workflow: WorkflowDouble, size: int) -> str:

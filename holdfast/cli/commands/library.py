@@ -14,6 +14,7 @@ import typer
 
 from holdfast.cli.hits import print_hits
 from holdfast.cli.output import AsJson, ago, dollars, emit, emit_shown, print_table
+from holdfast.client.errors import BadArguments
 
 IMPORT_BYTES_MAX = 64 * 1024 * 1024
 # The last thing on each line of an export of all.
@@ -84,7 +85,7 @@ def import_sessions(
     """Bring in exported sessions, or those of a Hermes `state.db` on the server's machine."""
     from holdfast.cli.connection import connect
 
-    if str(file) != "-" and _is_sqlite(file):
+    if str(file) != "-" and _importer_of(file) == "hermes":
         with connect(timeout_s=600.0) as client:
             answer = client.post("/sessions/import", {"hermes_path": str(file.resolve())})
         here = f", {answer['skipped']} were here already" if answer["skipped"] else ""
@@ -170,9 +171,11 @@ def _usage_row(one: dict[str, Any], key: str) -> tuple[str, ...]:
     )
 
 
-def _is_sqlite(file: Path) -> bool:
-    with file.open("rb") as opened:
-        return opened.read(16) == b"SQLite format 3\x00"
+def _importer_of(file: Path) -> str | None:
+    from holdfast.storage.transfer.importers.importer import Source
+    from holdfast.storage.transfer.importers.table import recognise
+
+    return recognise(Source(file))
 
 
 def _export_all(lines: Iterator[str], output: Path | None) -> None:
@@ -195,6 +198,13 @@ def _export_all(lines: Iterator[str], output: Path | None) -> None:
 
 
 def _documents(file: Path) -> Iterator[Any]:
+    try:
+        yield from _parsed(file)
+    except ValueError:
+        raise BadArguments(f"{file} is neither an export of Holdfast nor a state.db") from None
+
+
+def _parsed(file: Path) -> Iterator[Any]:
     """One JSON document, or one on each line; a file of lines may be of any length."""
     with contextlib.ExitStack() as stack:
         lines = sys.stdin if str(file) == "-" else stack.enter_context(file.open(encoding="utf-8"))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import DatabaseError
 
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Store
+from holdfast.storage.database.file_blobs import FileBlobStore
 from holdfast.storage.database.sqlite_driver import version_warning
 from holdfast.storage.database.trouble import StoreRefused
 
@@ -21,15 +22,20 @@ from holdfast.storage.database.trouble import StoreRefused
 REVISION = "0003"
 KNOWN_REVISIONS = ("0001", "0002", "0003")
 MIGRATIONS = Path(__file__).with_name("migrations")
+# Every kind of blob store, by the scheme of its URL.
+SCHEMES: dict[str, Callable[[str], BlobStore]] = {"file": FileBlobStore}
 
 
 class OpenStore(Store):
-    """A store that is up to date, with its blob folder."""
+    """A store that is up to date, with its blobs."""
 
-    def __init__(self, url: str, home: Path, *, synchronous: str = "FULL") -> None:
+    def __init__(
+        self, url: str, home: Path, *, blobs_url: str | None = None, synchronous: str = "FULL"
+    ) -> None:
+        # Before the engines, which would have to be closed after a refusal.
+        self.blobs = _blob_store(blobs_url or (home.absolute() / "blobs").as_uri())
         super().__init__(url, synchronous=synchronous)
         self.home = home
-        self.blobs = BlobFolder(home / "blobs")
 
     def warnings(self) -> list[str]:
         """What the operator should know about what the store stands on."""
@@ -37,11 +43,17 @@ class OpenStore(Store):
         return [] if warning is None else [warning]
 
 
-def open_store(database_url: str | None, home: Path, *, synchronous: str = "FULL") -> OpenStore:
-    """The store in `home`, or at `database_url`, ready for use."""
+def open_store(
+    database_url: str | None,
+    home: Path,
+    *,
+    blobs_url: str | None = None,
+    synchronous: str = "FULL",
+) -> OpenStore:
+    """The store in `home`, or at `database_url` and `blobs_url`, ready for use."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     url = database_url or f"sqlite:///{home / 'holdfast.sqlite'}"
-    store = OpenStore(url, home, synchronous=synchronous)
+    store = OpenStore(url, home, blobs_url=blobs_url, synchronous=synchronous)
     if store.is_sqlite:
         # Before the first connection, which would make it readable by everybody.
         Path(store.url.removeprefix("sqlite:///")).touch(mode=0o600)
@@ -59,6 +71,14 @@ def open_store(database_url: str | None, home: Path, *, synchronous: str = "FULL
         store.close()
         raise
     return store
+
+
+def _blob_store(url: str) -> BlobStore:
+    scheme = url.partition("://")[0]
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise StoreRefused(f"HOLDFAST_BLOBS_URL must begin with {known}, not with {scheme}")
+    return SCHEMES[scheme](url)
 
 
 @contextmanager

@@ -141,7 +141,7 @@ class Compaction(SQLModel, table=True):
 
 
 class Blob(SQLModel, table=True):
-    """A committed payload; its bytes lie under `key` in the blob folder."""
+    """A committed payload; its bytes are in the blob store of that kind, under `key`."""
 
     __tablename__ = "blobs"
     id: str = Field(primary_key=True)  # sha256:<hex>

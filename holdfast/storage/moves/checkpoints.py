@@ -12,7 +12,7 @@ from holdfast.domain.errors import Conflict, NotFound
 from holdfast.domain.events import AttentionRequired, CheckpointCreated, CheckpointResumed
 from holdfast.domain.lifecycle import Action, State
 from holdfast.domain.tools import CHECKPOINT_TOOL
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import Message, Run, SessionRow
@@ -30,7 +30,7 @@ _checkpoints, _messages, _runs = table(Checkpoint), table(Message), table(Run)
 
 def create(
     db: Db,
-    blobs: BlobFolder,
+    blobs: BlobStore,
     *,
     checkpoint_id: str,
     session_id: str,
@@ -155,7 +155,7 @@ def pause_point(db: Db, session: SessionRow, checkpoint_id: str | None) -> Check
 
 def resume(
     db: Db,
-    blobs: BlobFolder,
+    blobs: BlobStore,
     session_id: str,
     checkpoint_id: str | None,
     *,

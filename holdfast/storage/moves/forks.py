@@ -11,7 +11,7 @@ from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import BadRequest, NotFound
 from holdfast.domain.events import SessionForked
 from holdfast.domain.ids import new_id
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import SessionRow
@@ -37,7 +37,7 @@ class Point:
 
 def fork(
     db: Db,
-    blobs: BlobFolder,
+    blobs: BlobStore,
     *,
     source_session: str,
     operator: str,
@@ -131,7 +131,7 @@ def kept_for_forks(db: Db, session_id: str) -> int | None:
 
 def _point(
     db: Db,
-    blobs: BlobFolder,
+    blobs: BlobStore,
     source: SessionRow,
     checkpoint_id: str | None,
     head_id: str | None,

@@ -17,7 +17,7 @@ from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import HeadCreated
 from holdfast.storage.database import blobs as blob_rows
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, change, find_row, fresh, insert_once, made, table
 from holdfast.storage.database.tables import Message, Run, SessionRow
@@ -57,7 +57,7 @@ _CAUSES = {
 
 def create(
     db: Db,
-    blobs: BlobFolder,
+    blobs: BlobStore,
     session_id: str,
     *,
     run_id: str | None = None,
@@ -135,14 +135,14 @@ def of_session(db: Db, session_id: str, *, limit: int, before: int | None = None
     return [made(Head, row) for row in db.connection().execute(rows)]
 
 
-def root(blobs: BlobFolder, head_id: str) -> dict[str, Any]:
+def root(blobs: BlobStore, head_id: str) -> dict[str, Any]:
     """The state root of a head; its bytes are verified against the id."""
     found: dict[str, Any] = blobs.read_json(f"sha256:{head_id}")
     return found
 
 
 def materialize(
-    blobs: BlobFolder, head_id: str, names: Iterable[str] = COLLECTIONS
+    blobs: BlobStore, head_id: str, names: Iterable[str] = COLLECTIONS
 ) -> dict[str, Any]:
     """The whole state at a head: its facts, and every collection put together again."""
     roots: dict[str, dict[str, Any]] = {head_id: root(blobs, head_id)}
@@ -158,7 +158,7 @@ def head_json(head: Head, *, current: str | None) -> dict[str, Any]:
 
 
 def _gather(
-    blobs: BlobFolder, roots: dict[str, dict[str, Any]], head_id: str, name: str
+    blobs: BlobStore, roots: dict[str, dict[str, Any]], head_id: str, name: str
 ) -> list[dict[str, Any]]:
     deltas: list[dict[str, Any]] = []
     at: str | None = head_id
@@ -181,7 +181,7 @@ def _gather(
 
 
 def _collections(
-    db: Db, blobs: BlobFolder, session_id: str, basis: Head | None, number: int
+    db: Db, blobs: BlobStore, session_id: str, basis: Head | None, number: int
 ) -> dict[str, Any]:
     """Every collection's place in the root; the rows are stamped with the head's number."""
     message_base, delta = messages_since(db, session_id, basis)
@@ -201,7 +201,7 @@ def _collections(
 
 def _collection(
     db: Db,
-    blobs: BlobFolder,
+    blobs: BlobStore,
     name: str,
     basis: str | None,
     delta: Delta,
@@ -230,7 +230,7 @@ def _collection(
     return part
 
 
-def _counts(blobs: BlobFolder, head_id: str | None) -> dict[str, int]:
+def _counts(blobs: BlobStore, head_id: str | None) -> dict[str, int]:
     if head_id is None:
         return dict.fromkeys(COLLECTIONS, 0)
     known = root(blobs, head_id)["collections"]

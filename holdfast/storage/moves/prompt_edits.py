@@ -18,7 +18,7 @@ from holdfast.domain.events import PromptEdited
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database import blobs as blob_rows
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change, fields_of, insert_once, table
 from holdfast.storage.database.tables import Message, SessionRow
@@ -52,12 +52,12 @@ class EditShown(TypedDict):
     edited_at: int
 
 
-def store(db: Db, blobs: BlobFolder, texts: Mapping[str, str]) -> dict[str, str]:
+def store(db: Db, blobs: BlobStore, texts: Mapping[str, str]) -> dict[str, str]:
     """Keep prompt texts; the map from agent path to blob."""
     return {path: _keep(db, blobs, text) for path, text in texts.items()}
 
 
-def text_of(blobs: BlobFolder, session: SessionRow, agent_path: str) -> str | None:
+def text_of(blobs: BlobStore, session: SessionRow, agent_path: str) -> str | None:
     """The prompt that replaces the project file's for this agent, or None."""
     blob_id = session.prompts.get(agent_path)
     return None if blob_id is None else blobs.read(blob_id).decode("utf-8", "surrogatepass")
@@ -80,9 +80,7 @@ def agent_path_of(target: str) -> str:
     return ".".join([ROOT, *(part for name in target.split(".") for part in ("subagents", name))])
 
 
-def edit(
-    db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str, content: str
-) -> PromptEdit:
+def edit(db: Db, blobs: BlobStore, checkpoint: Checkpoint, target: str, content: str) -> PromptEdit:
     """Replace one prompt at the current pause point; the last of several edits counts."""
     session = sessions.lock(db, checkpoint.session_id)
     if session.state != State.PAUSED or session.current_checkpoint != checkpoint.id:
@@ -174,7 +172,7 @@ def edit_json(row: PromptEdit) -> EditShown:
     return fields_of(row, EditShown)
 
 
-def prompt_json(db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str) -> dict[str, Any]:
+def prompt_json(db: Db, blobs: BlobStore, checkpoint: Checkpoint, target: str) -> dict[str, Any]:
     """A prompt's text: the edited one at the pause point, else as it was at the checkpoint."""
     path = agent_path_of(target)
     if path not in checkpoint.prompts:
@@ -191,7 +189,7 @@ def prompt_json(db: Db, blobs: BlobFolder, checkpoint: Checkpoint, target: str) 
     }
 
 
-def _keep(db: Db, blobs: BlobFolder, text: str) -> str:
+def _keep(db: Db, blobs: BlobStore, text: str) -> str:
     return blob_rows.commit(db, blobs.put(_bytes(text), "text/plain"))
 
 

@@ -14,7 +14,7 @@ from sqlmodel import SQLModel
 from holdfast.domain.canonical import sha256
 from holdfast.domain.errors import ValidationFailed
 from holdfast.storage.database import blobs as blob_rows
-from holdfast.storage.database.blobs import BlobFolder, BlobMissing
+from holdfast.storage.database.blobs import BlobMissing, BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import (
@@ -112,17 +112,17 @@ def references(value: Any) -> set[str]:
     return seen
 
 
-def blobs_of(folder: BlobFolder, value: Any) -> dict[str, str]:
+def blobs_of(blobs: BlobStore, value: Any) -> dict[str, str]:
     """The bytes of every blob that the value names, and that those name, in base64."""
-    return {blob_id: base64.b64encode(data).decode() for blob_id, data in _walk(folder, value)}
+    return {blob_id: base64.b64encode(data).decode() for blob_id, data in _walk(blobs, value)}
 
 
-def blobs_named(folder: BlobFolder, value: Any) -> set[str]:
+def blobs_named(blobs: BlobStore, value: Any) -> set[str]:
     """The ids of every blob that the value names, and that those name."""
-    return {blob_id for blob_id, _ in _walk(folder, value)}
+    return {blob_id for blob_id, _ in _walk(blobs, value)}
 
 
-def put_blobs(db: Db, folder: BlobFolder, given: dict[str, str]) -> int:
+def put_blobs(db: Db, blobs: BlobStore, given: dict[str, str]) -> int:
     """Store the bytes, each checked against its name, and commit their rows."""
     for blob_id, encoded in given.items():
         try:
@@ -132,7 +132,7 @@ def put_blobs(db: Db, folder: BlobFolder, given: dict[str, str]) -> int:
         if blob_id != f"sha256:{sha256(data)}":
             raise ValidationFailed(f"blob {blob_id[:80]} does not match its name")
         media_type = "application/json" if data[:1] in (b"{", b"[") else "application/octet-stream"
-        blob_rows.commit(db, folder.put(data, media_type))
+        blob_rows.commit(db, blobs.put(data, media_type))
     return len(given)
 
 
@@ -144,7 +144,7 @@ def _rows(db: Db, name: str, session_id: str) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in db.connection().execute(rows)]
 
 
-def _walk(folder: BlobFolder, value: Any) -> Iterator[tuple[str, bytes]]:
+def _walk(blobs: BlobStore, value: Any) -> Iterator[tuple[str, bytes]]:
     """Each blob once; one whose bytes are gone is passed over."""
     pending = references(value)
     seen: set[str] = set()
@@ -152,7 +152,7 @@ def _walk(folder: BlobFolder, value: Any) -> Iterator[tuple[str, bytes]]:
         blob_id = pending.pop()
         seen.add(blob_id)
         try:
-            data = folder.read(blob_id)
+            data = blobs.read(blob_id)
         except BlobMissing:
             continue
         yield blob_id, data

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 
 from holdfast.domain.clock import now_ms
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
@@ -28,7 +28,7 @@ _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectF
 
 def document(
     db: Db,
-    folder: BlobFolder,
+    blobs: BlobStore,
     session: SessionRow,
     *,
     redacted: bool = False,
@@ -45,7 +45,7 @@ def document(
     }
     if redacted:
         return {**shown, **redact_all({key: shown[key] for key in ("session", "messages")})}
-    return {**shown, "archive": _archive(db, folder, session)} if archived else shown
+    return {**shown, "archive": _archive(db, blobs, session)} if archived else shown
 
 
 def conversation(db: Db, session_id: str) -> list[MessageShown]:
@@ -67,14 +67,14 @@ def documents(
             yield {**exported, "progress": {"done": done, "total": len(ids)}}
 
 
-def _document(db: Db, folder: BlobFolder, session_id: str, redacted: bool) -> dict[str, Any] | None:
+def _document(db: Db, blobs: BlobStore, session_id: str, redacted: bool) -> dict[str, Any] | None:
     session = sessions.find(db, session_id)
     if session is None or session.purged:
         return None
-    return document(db, folder, session, redacted=redacted)
+    return document(db, blobs, session, redacted=redacted)
 
 
-def _archive(db: Db, folder: BlobFolder, session: SessionRow) -> dict[str, Any]:
+def _archive(db: Db, blobs: BlobStore, session: SessionRow) -> dict[str, Any]:
     rows = archive.rows_of(db, session.id)
     project = db.connection().execute(
         select(_projects.c.id, _projects.c.name, _projects.c.path).where(
@@ -93,7 +93,7 @@ def _archive(db: Db, folder: BlobFolder, session: SessionRow) -> dict[str, Any]:
         **rows,
         "sources": sources,
         # Prompts are named by the session's own row, edited ones perhaps by nothing else.
-        "blobs": archive.blobs_of(folder, [rows, sources, session.prompts]),
+        "blobs": archive.blobs_of(blobs, [rows, sources, session.prompts]),
     }
 
 

@@ -1,4 +1,4 @@
-"""What the store takes on disk: by file, by table, by blob, and the largest sessions."""
+"""What the store takes: by file, by table, by blob, and the largest sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def footprint(
     """Bytes and rows; the largest sessions are the operator's own."""
     report = store.read(lambda db: _rows(db, operator_id))
     report["database"] = _sqlite(store) if store.is_sqlite else store.read(_postgres)
-    report["blobs"]["files_bytes"] = _folder_bytes(store.blobs.root)
+    report["blobs"]["files_bytes"] = store.blobs.size()
     report["memory_bytes"] = _folder_bytes(memory or store.home / "memory")
     report["home_bytes"] = _folder_bytes(store.home)
     return report

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
+from functools import partial
+from itertools import islice
 
 from sqlalchemy import select
 
@@ -28,34 +29,16 @@ async def collect_forever(store: OpenStore) -> None:
 
 
 def collect(store: OpenStore, *, grace_s: float = GRACE_S) -> int:
-    """Remove old orphans and half-written drafts; how many files went (F-019)."""
-    removed = 0
-    chunk: list[Path] = []
-    for path in store.blobs.root.glob("sha256/*/*/*"):
-        chunk.append(path)
-        if len(chunk) == CHUNK:
-            removed += _collect(store, chunk, grace_s)
-            chunk = []
-    return removed + _collect(store, chunk, grace_s)
+    """Remove old orphans and half-written drafts; how many went (F-019)."""
+    before_s = time.time() - grace_s
+    removed = store.blobs.delete_drafts(before_s=before_s)
+    old = (blob.id for blob in store.blobs.list() if blob.stored_at_s < before_s)
+    while chunk := list(islice(old, CHUNK)):
+        for blob_id in set(chunk) - store.read(partial(_committed, chunk)):
+            removed += store.blobs.delete(blob_id, before_s=before_s)
+    return removed
 
 
-def _collect(store: OpenStore, paths: list[Path], grace_s: float) -> int:
-    old = [path for path in paths if _age_s(path) >= grace_s]
-    names = [f"sha256:{path.name}" for path in old]
-
-    def known(db: Db) -> set[str]:
-        rows = select(_blobs.c.id).where(_blobs.c.id.in_(names))
-        return {str(row[0]) for row in db.connection().execute(rows)}
-
-    kept = store.read(known) if old else set()
-    orphans = [path for path in old if f"sha256:{path.name}" not in kept]
-    for path in orphans:
-        path.unlink(missing_ok=True)
-    return len(orphans)
-
-
-def _age_s(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except OSError:
-        return -1.0  # it is gone already
+def _committed(blob_ids: list[str], db: Db) -> set[str]:
+    rows = select(_blobs.c.id).where(_blobs.c.id.in_(blob_ids))
+    return {str(row[0]) for row in db.connection().execute(rows)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +84,7 @@ def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
         return _purge(db, store, session_id, gone)
 
     removed = store.write(work)
-    _unlink(store, gone, began)
+    _delete_bytes(store, gone, began)
     return {"session_id": session_id, "removed": removed, "blobs": len(gone)}
 
 
@@ -114,7 +113,7 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
         return count
 
     count = store.write(work)
-    _unlink(store, gone, began)
+    _delete_bytes(store, gone, began)
     return count
 
 
@@ -225,16 +224,13 @@ def _named(db: Db, store: OpenStore, session: SessionRow) -> set[str]:
     return archive.blobs_named(store.blobs, [rows, edited, session.prompts])
 
 
-def _unlink(store: OpenStore, blob_ids: set[str], since: float) -> None:
+def _delete_bytes(store: OpenStore, blob_ids: set[str], since_s: float) -> None:
     """Only after the commit: a blob without a row is an orphan, a row without a blob a lie.
 
-    Equal bytes that somebody stored after `since` are his; if they are not, they are an orphan.
+    Equal bytes that somebody stored after `since_s` are his; if they are not, they are an orphan.
     """
     for blob_id in blob_ids:
-        path = store.blobs.path_of(blob_id)
-        with suppress(FileNotFoundError):
-            if path.stat().st_mtime < since:
-                path.unlink()
+        store.blobs.delete(blob_id, before_s=since_s)
 
 
 def _drop_blobs(db: Db, store: OpenStore, candidates: set[str]) -> set[str]:

@@ -17,6 +17,7 @@ from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import messages
 from tests.support.api_server import ApiServer, Caller
+from tests.support.hermes_sample import write_state_db
 
 
 @pytest.fixture
@@ -145,7 +146,9 @@ def test_sessions_leave_and_come_back(
     assert (back.status_code, back.json()["session_id"]) == (201, key)
     assert len(get(caller, "/search", q="zebra")["items"]) == 2
     both = lines + lines
-    assert caller.http.post("/sessions/import", content=both).json()["skipped"] == 2
+    here = {"session_id": key, "imported": False, "messages": 2}
+    skipped = caller.http.post("/sessions/import", content=both).json()
+    assert skipped == {"imported": 0, "skipped": 2, "items": [here, here]}
     for wrong in ("{}", "no json", '{"hermes_path": "/x"}\n'):
         assert caller.http.post("/sessions/import", content=wrong).status_code in (400, 403)
 
@@ -165,13 +168,28 @@ def test_the_client_reads_an_export_line_by_line(caller: Caller, session: dict[s
 
 
 def test_a_hermes_file_is_imported_only_by_whoever_runs_the_server(
-    api: ApiServer, caller: Caller
+    api: ApiServer, caller: Caller, tmp_path: Path
 ) -> None:
     body = {"hermes_path": "/nowhere/state.db"}
     assert caller.http.post("/sessions/import", json=body).status_code == 403
     name = {"name": operators.DEFAULT_OPERATOR}
     api.store.write(lambda db: change(db, operators.Operator, caller.id, **name))
     assert caller.http.post("/sessions/import", json=body).status_code == 404
+    for wrong in ({"hermes_path": 1}, {"hermes_path": ""}, {**body, "more": 1}):
+        assert caller.http.post("/sessions/import", json=wrong).status_code == 400
+    write_state_db(tmp_path / "state.db").close()
+    asked = f'\n{{ "hermes_path" : {json.dumps(str(tmp_path / "state.db"))} }}'
+    answer = caller.http.post("/sessions/import", content=asked)
+    ids = answer.json().pop("session_ids")
+    assert answer.status_code == 201
+    assert answer.json() == {
+        "origin": "hermes", "imported": 2, "skipped": 0, "messages": 5, "session_ids": ids,
+    }  # fmt: skip
+    assert get(caller, f"/sessions/{ids[0]}")["title"] == "Trip"
+    again = caller.http.post("/sessions/import", content=asked).json()
+    assert again == {
+        "origin": "hermes", "imported": 0, "skipped": 2, "messages": 0, "session_ids": [],
+    }  # fmt: skip
 
 
 @pytest.mark.req("H-040", "H-041")

@@ -10,8 +10,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.storage.sessions import purged_workflows, sessions
 from holdfast.storage.transfer.export_document import document
-from holdfast.storage.transfer.import_document import import_document
 from holdfast.storage.upkeep import removal
+from tests.support.imports import import_document
 from tests.support.local_worker import LocalWorker
 from tests.support.terminal_hosts import eventually
 from worker.purged_workflows import end_purged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -13,8 +14,11 @@ from holdfast.cli import connection
 from holdfast.cli.commands import administration, history, library
 from holdfast.cli.hits import print_hits
 from holdfast.cli.output import moment, size
+from holdfast.client.errors import BadArguments
 from holdfast.client.stream import Frame
+from holdfast.domain.errors import NotFound
 from tests.support.command_line import run_here
+from tests.support.hermes_sample import write_state_db
 
 
 class Server:
@@ -54,6 +58,8 @@ class Server:
     def post(self, path: str, body: Any = None) -> dict[str, Any]:
         if path == "/sessions/import":
             self.imported.append(body)
+            if "hermes_path" in body:
+                return {"imported": 2, "skipped": 1}
             return {"imported": body["n"] % 2 == 0}
         return self.get(path)
 
@@ -146,6 +152,35 @@ def test_all_sessions_go_to_a_file_and_come_back_line_by_line(
     pretty.write_text(json.dumps({"n": 2}, indent=2))
     library.import_sessions(pretty, as_json=False)
     assert capsys.readouterr().out == "imported 1\n"
+
+
+def test_a_state_db_is_named_to_the_server_and_not_sent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    server = serve(monkeypatch)
+    write_state_db(tmp_path / "state.db").close()
+    monkeypatch.chdir(tmp_path)
+    library.import_sessions(Path("state.db"), as_json=False)
+    assert server.imported == [{"hermes_path": str((tmp_path / "state.db").resolve())}]
+    assert capsys.readouterr().out == "imported 2, 1 were here already\n"
+
+
+def test_a_file_that_cannot_be_imported_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = serve(monkeypatch)
+    others = tmp_path / "others.db"
+    connection = sqlite3.connect(others)
+    connection.execute("CREATE TABLE session (id)")
+    connection.close()
+    words = tmp_path / "notes.txt"
+    words.write_text("no json")
+    for file in (others, words):
+        with pytest.raises(BadArguments, match=f"{file.name} is neither an export"):
+            library.import_sessions(file, as_json=False)
+    with pytest.raises(NotFound, match=r"cannot read absent\.json: No such file"):
+        library.import_sessions(tmp_path / "absent.json", as_json=False)
+    assert server.imported == []
 
 
 HIT = {

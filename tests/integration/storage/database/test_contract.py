@@ -23,6 +23,7 @@ from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.database.tables_history import EventRow, Frame
 from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import messages, runs, sessions
+from tests.support.blob_files import blob_file
 from tests.support.sample_library import SampleLibrary
 from tests.support.workflow_double import WorkflowDouble
 
@@ -191,7 +192,7 @@ def test_a_blob_is_whole_on_disk_before_its_row_is_and_damage_shows(
         row = either_store.read(lambda db, one=blob.id: blobs.row(db, one))  # type: ignore[misc]
         assert row is not None
         assert (row.sha256, row.size) == (blob.sha256, len(data))
-        path = folder.path_of(blob.id)
+        path = blob_file(either_store, blob.id)
         assert path.stat().st_mode & 0o077 == 0
         path.write_bytes(b"something else")
         assert folder.damaged(blob.id)

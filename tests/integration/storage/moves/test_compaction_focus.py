@@ -19,6 +19,7 @@ from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import compactions
 from tests.support.api_server import ApiServer
+from tests.support.blob_files import blob_file
 from tests.support.sessions_double import SessionsDouble
 from tests.support.step_runner import StepRunner
 
@@ -62,7 +63,7 @@ async def test_the_summary_is_asked_for_with_the_focus_while_its_words_are_kept(
     shop.finish(run)
     staged = sqlite_store.blobs.put_json(FOCUS)
     if not kept:
-        sqlite_store.blobs.path_of(staged.id).unlink()
+        blob_file(sqlite_store, staged.id).unlink()
     requests: list[str] = []
 
     async def listen(route: Any, turns: Sequence[Turn], *rest: Any, **more: Any) -> ModelAnswer:

@@ -20,18 +20,14 @@ from holdfast.storage.moves import checkpoints, prompt_edits
 from holdfast.storage.sessions import ptys, sessions
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.export_document import document
-from holdfast.storage.transfer.import_document import import_document
 from holdfast.storage.upkeep import consistency, removal
 from holdfast.storage.upkeep.orphans import collect
 from tests.support.api_server import ApiServer
+from tests.support.blob_files import blob_file, blob_ids
+from tests.support.imports import import_document
 from tests.support.workflow_double import WorkflowDouble
 
 EDITED = "You are careful, and you say why."
-
-
-def files(store: OpenStore) -> set[Path]:
-    """Every blob's file."""
-    return {path for path in store.blobs.root.rglob("*") if path.is_file()}
 
 
 def edit_prompt(workflow: WorkflowDouble, session_id: str) -> Checkpoint:
@@ -109,9 +105,9 @@ def test_a_purged_session_comes_back_from_its_export_bit_for_bit(
     before, seen = exported(workflow, session), workflow.seen(session)
     filled = {name for name, rows in before["archive"].items() if rows}
     assert filled >= set(archive.COLLECTIONS) - {"derivations", "calls"}
-    stored = files(either_store)
+    stored = blob_ids(either_store)
     removal.purge(either_store, session)
-    assert files(either_store) == set()
+    assert blob_ids(either_store) == set()
     answer = import_document(either_store, workflow.operator_id, before)
     assert answer["imported"]
     after = exported(workflow, session)
@@ -119,7 +115,7 @@ def test_a_purged_session_comes_back_from_its_export_bit_for_bit(
     for key in before["archive"]:
         assert after["archive"][key] == before["archive"][key], key
     assert after == before
-    assert (files(either_store), workflow.seen(session)) == (stored, seen)
+    assert (blob_ids(either_store), workflow.seen(session)) == (stored, seen)
     report = consistency.check(either_store, "deep").view()
     assert (report["status"], report["issues"]) == ("ok", [])
     workflow.run(session, "and it goes on")
@@ -130,7 +126,7 @@ def test_a_purged_session_comes_back_from_its_export_bit_for_bit(
 def test_an_edited_prompt_leaves_and_comes_back_with_its_session(
     sqlite_store: OpenStore, tmp_path: Path
 ) -> None:
-    before = files(sqlite_store)
+    before = blob_ids(sqlite_store)
     workflow = WorkflowDouble(sqlite_store)
     session = workflow.session()
     point = edit_prompt(workflow, session)
@@ -140,7 +136,7 @@ def test_an_edited_prompt_leaves_and_comes_back_with_its_session(
     other.close()
     workflow.roll_back(session, point.id)
     removal.purge(sqlite_store, session)
-    assert files(sqlite_store) == before
+    assert blob_ids(sqlite_store) == before
 
 
 @pytest.mark.req("H-039")
@@ -164,26 +160,26 @@ def test_a_fork_of_a_checkpoint_comes_back_with_its_prompts(
 def test_clearing_forgets_the_blobs_too(sqlite_store: OpenStore) -> None:
     workflow = WorkflowDouble(sqlite_store)
     session, neighbour = workflow.session(), workflow.session()
-    before = files(sqlite_store)
+    before = blob_ids(sqlite_store)
     workflow.run(session, "secret words")
     kept = workflow.run(neighbour, "other words")
-    assert files(sqlite_store) > before
+    assert blob_ids(sqlite_store) > before
     removal.clear_messages(sqlite_store, session, "me")
     assert workflow.state(kept)
     removal.purge(sqlite_store, neighbour)
-    assert files(sqlite_store) == before
+    assert blob_ids(sqlite_store) == before
 
 
 def test_a_blob_that_somebody_stores_again_meanwhile_stays(sqlite_store: OpenStore) -> None:
     workflow = WorkflowDouble(sqlite_store)
     session = workflow.session()
     workflow.run(session)
-    stored = files(sqlite_store)
+    stored = blob_ids(sqlite_store)
     later = time.time() + 3_600
-    for path in stored:
-        os.utime(path, (later, later))
+    for blob_id in stored:
+        os.utime(blob_file(sqlite_store, blob_id), (later, later))
     removal.purge(sqlite_store, session)
-    assert files(sqlite_store) == stored
+    assert blob_ids(sqlite_store) == stored
     assert collect(sqlite_store, grace_s=-7_200.0) == len(stored)
 
 
@@ -195,13 +191,13 @@ def test_the_words_of_a_review_are_collected_within_a_day(own_api: ApiServer) ->
     workflow.begin(session)
     point = workflow.pause(session)
     workflow.store.write(lambda db: change(db, Checkpoint, point.id, tree_note="no files"))
-    before = files(own_api.store)
+    before = blob_ids(own_api.store)
     path = f"/sessions/{session}/checkpoints/{point.id}/resume"
     caller.http.post(path, json={"compaction": "approve", "summary": "my own words"})
     caller.close()
-    (staged,) = files(own_api.store) - before
-    assert "my own words" in own_api.store.blobs.read(f"sha256:{staged.name}").decode()
+    (staged,) = blob_ids(own_api.store) - before
+    assert "my own words" in own_api.store.blobs.read(staged).decode()
     assert collect(own_api.store) == 0
     assert collect(own_api.store, grace_s=0.0) == 1
-    assert files(own_api.store) == before
+    assert blob_ids(own_api.store) == before
     assert own_api.store.read(lambda db: checkpoints.get(db, session, point.id)).id == point.id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,10 @@ from holdfast.storage.sessions import messages, ptys, resolver, runs, sessions
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.export_document import document, documents
 from holdfast.storage.transfer.export_pages import markdown, page
-from holdfast.storage.transfer.import_document import import_document
 from holdfast.storage.transfer.redaction import MARK, redact
 from holdfast.storage.upkeep import removal
+from tests.support.blob_files import blob_ids
+from tests.support.imports import import_document
 from tests.support.sample_library import SampleLibrary
 
 
@@ -198,7 +198,7 @@ def test_a_purge_removes_rows_words_and_blobs_but_not_what_forks_read(
 ) -> None:
     store = library.store
     assert isinstance(store, OpenStore)
-    before = _files(store)
+    before = blob_ids(store)
     source, fork = _fork(library)
     assert len(library.found("before")) == 1
     removal.purge(store, source)
@@ -212,7 +212,7 @@ def test_a_purge_removes_rows_words_and_blobs_but_not_what_forks_read(
         assert store.read(lambda db, gone=session: sessions.find(db, gone)) is None  # type: ignore[misc]
         left = store.read(lambda db, gone=session: archive.rows_of(db, gone))  # type: ignore[misc]
         assert not any(left.values())
-    assert _files(store) == before
+    assert blob_ids(store) == before
 
 
 def test_what_is_said_after_a_purge_is_found(library: SampleLibrary) -> None:
@@ -332,10 +332,6 @@ def test_secrets_are_taken_out(secret: str) -> None:
     assert hidden.endswith(" after")
     for part in ("hunter22", "verysecret", "abcdefghijkl", "ABCDEFGHIJ", "MIIE"):
         assert part not in hidden
-
-
-def _files(store: OpenStore) -> set[Path]:
-    return {path for path in store.blobs.root.rglob("*") if path.is_file()}
 
 
 def _fork(library: SampleLibrary) -> tuple[str, str]:

@@ -14,62 +14,19 @@ from holdfast.storage.sessions import messages, sessions
 from holdfast.storage.sessions.lineage import lineage
 from holdfast.storage.sessions.resolver import resolve
 from holdfast.storage.sessions.usage import usage
-from holdfast.storage.transfer.import_hermes import import_hermes
+from holdfast.storage.transfer import archive
+from holdfast.storage.transfer.importers.importer import Source
+from holdfast.storage.transfer.importers.table import import_from
+from tests.support.hermes_sample import SECOND, write_state_db
+from tests.support.imports import import_hermes
 from tests.support.sample_library import SampleLibrary
-
-SCHEMA = """
-CREATE TABLE schema_version (version INTEGER NOT NULL);
-CREATE TABLE sessions (
-    id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, model TEXT, model_config TEXT,
-    system_prompt TEXT, parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL,
-    end_reason TEXT, message_count INTEGER, tool_call_count INTEGER, input_tokens INTEGER,
-    output_tokens INTEGER, cache_read_tokens INTEGER, cache_write_tokens INTEGER,
-    reasoning_tokens INTEGER, billing_provider TEXT, billing_base_url TEXT, billing_mode TEXT,
-    estimated_cost_usd REAL, actual_cost_usd REAL, cost_status TEXT, cost_source TEXT,
-    pricing_version TEXT, title TEXT, api_call_count INTEGER);
-CREATE TABLE messages (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL,
-    content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL,
-    token_count INTEGER, finish_reason TEXT, reasoning TEXT, reasoning_content TEXT,
-    reasoning_details TEXT, codex_reasoning_items TEXT, codex_message_items TEXT);
-"""
-FIRST, SECOND = "20260101_120000_abc123", "20260102_090000_def456"
 
 
 @pytest.fixture
 def state_db(tmp_path: Path) -> Path:
-    """A small file as Hermes leaves it, its last rows still in the write-ahead log."""
+    """A small file as Hermes leaves it."""
     path = tmp_path / "state.db"
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.executescript(SCHEMA)
-    connection.execute("INSERT INTO schema_version VALUES (11)")
-    connection.executemany(
-        "INSERT INTO sessions (id, source, model, system_prompt, parent_session_id, started_at,"
-        " ended_at, end_reason, input_tokens, output_tokens, estimated_cost_usd, cost_status,"
-        " title, api_call_count) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (FIRST, "telegram", "anthropic/claude", "Be kind.", None, 1767268800.5,
-             1767272400.0, "compression", 100, 50, 0.25, "estimated", "Trip", 3),
-            (SECOND, "telegram", "anthropic/claude", None, FIRST, 1767344400.0,
-             None, None, 10, 5, None, None, "Trip #2", 1),
-        ],
-    )  # fmt: skip
-    calls = '[{"id": "c1", "type": "function", "function":'
-    calls += ' {"name": "terminal", "arguments": "{\\"command\\": \\"ls kyoto\\"}"}}]'
-    connection.executemany(
-        "INSERT INTO messages (session_id, role, content, tool_calls, tool_call_id, tool_name,"
-        " timestamp) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (FIRST, "user", "Plan a trip to Kyoto", None, None, None, 1767268801.25),
-            (FIRST, "assistant", None, calls, None, None, 1767268802.0),
-            (FIRST, "tool", "temples.txt", None, "c1", "terminal", 1767268803.0),
-            (FIRST, "assistant", "Done", None, None, None, 1767268804.0),
-            (SECOND, "user", "And Nara?", None, None, None, 1767344401.0),
-        ],
-    )
-    connection.commit()
-    connection.close()
+    write_state_db(path).close()
     return path
 
 
@@ -79,9 +36,9 @@ def test_sessions_come_with_lineage_titles_usage_and_tool_calls(
 ) -> None:
     library = SampleLibrary(sqlite_store)
     before = state_db.read_bytes()
-    answer = import_hermes(sqlite_store, library.operator_id, state_db)
-    assert (answer["imported"], answer["skipped"], answer["messages"]) == (2, 0, 5)
-    first, second = answer["session_ids"]
+    done = import_from(sqlite_store, library.operator_id, "hermes", Source(state_db))
+    assert [(one["imported"], one["messages"]) for one in done] == [(True, 4), (True, 1)]
+    first, second = (one["session_id"] for one in done)
 
     session = sqlite_store.read(lambda db: sessions.get(db, first))
     assert (session.title, session.source, session.state) == ("Trip", "telegram", "ended")
@@ -155,7 +112,7 @@ def test_what_later_schemas_know_comes_along(library: SampleLibrary, state_db: P
     connection.close()
     store = library.store
     assert isinstance(store, OpenStore)
-    first, second = import_hermes(store, library.operator_id, state_db)["session_ids"]
+    first, second = import_hermes(store, library.operator_id, state_db)
 
     session = store.read(lambda db: sessions.get(db, second))
     assert (session.title_source, session.archived, session.pinned) == ("auto", True, True)
@@ -194,7 +151,7 @@ def test_a_child_finds_its_parent_whenever_it_began(library: SampleLibrary, stat
     connection.close()
     store = library.store
     assert isinstance(store, OpenStore)
-    second, first, lost = import_hermes(store, library.operator_id, state_db)["session_ids"]
+    second, first, lost = import_hermes(store, library.operator_id, state_db)
     found = store.read(lambda db: lineage(db, sessions.get(db, second)))
     assert [item["id"] for item in found["ancestors"]] == [first]
     assert store.read(lambda db: sessions.get(db, lost)).parent_session_id is None
@@ -203,11 +160,14 @@ def test_a_child_finds_its_parent_whenever_it_began(library: SampleLibrary, stat
 def test_importing_twice_adds_nothing(sqlite_store: OpenStore, state_db: Path) -> None:
     library = SampleLibrary(sqlite_store)
     told: list[int] = []
-    import_hermes(
-        sqlite_store, library.operator_id, state_db, told=lambda done, _: told.append(done)
-    )
-    again = import_hermes(sqlite_store, library.operator_id, state_db)
-    assert (again["imported"], again["skipped"]) == (0, 2)
+    source = Source(state_db)
+
+    def tell(done: int, _: str) -> None:
+        told.append(done)
+
+    first = import_from(sqlite_store, library.operator_id, "hermes", source, told=tell)
+    again = import_from(sqlite_store, library.operator_id, "hermes", source, told=tell)
+    assert again == [{**one, "imported": False} for one in first]
     assert told == [1, 2]
 
 
@@ -215,7 +175,18 @@ def test_another_operator_may_import_the_same_file(sqlite_store: OpenStore, stat
     SampleLibrary(sqlite_store)
     first = import_hermes(sqlite_store, "operator-one", state_db)
     second = import_hermes(sqlite_store, "operator-two", state_db)
-    assert not set(first["session_ids"]) & set(second["session_ids"])
+    assert not set(first) & set(second)
+
+
+@pytest.mark.req("H-043")
+def test_ids_are_those_that_earlier_versions_made(sqlite_store: OpenStore, state_db: Path) -> None:
+    SampleLibrary(sqlite_store)
+    first, second = import_hermes(sqlite_store, "operator-one", state_db)
+    assert (first, second) == ("01KDWPVNZMKC8ACC0TSR71T83Z", "01KDYYYSM0F4JAC96VRAE3FKFQ")
+    said = sqlite_store.read(lambda db: messages.page(db, first, limit=1))
+    assert said[0][0].id == "01KDWPVPQ22QESWA8Q1G2804N9"
+    calls = sqlite_store.read(lambda db: archive.rows_of(db, first))["calls"]
+    assert [call["id"] for call in calls] == ["01KDWPVNZMHXGMRWJPA47J7TQ6"]
 
 
 @pytest.mark.req("H-014")

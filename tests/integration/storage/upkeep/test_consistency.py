@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from holdfast.storage.database.blobs import BlobFolder
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change, insert_once, table
@@ -24,6 +23,7 @@ from holdfast.storage.database.tables_library import Alias, Chat
 from holdfast.storage.moves import heads
 from holdfast.storage.upkeep import consistency
 from holdfast.storage.upkeep.consistency_links import LINKS, Link
+from tests.support.blob_files import blob_file
 from tests.support.workflow_double import WorkflowDouble
 
 
@@ -158,7 +158,7 @@ def test_a_counter_that_is_too_low_is_found(workflow: WorkflowDouble) -> None:
 def test_a_blob_that_is_gone_or_damaged_is_found(workflow: WorkflowDouble) -> None:
     source, _ = filled(workflow)
     head_id = str(workflow.row(source).current_head)
-    path = _path(workflow.opened.blobs, head_id)
+    path = blob_file(workflow.opened, head_id)
     kept = path.read_bytes()
     path.write_bytes(kept[:-1])
     wanted = {"blob/hash-mismatch", "head-state-unreadable", "current-head-state-unreadable"}
@@ -196,7 +196,7 @@ def test_a_component_that_is_gone_or_damaged_is_found(workflow: WorkflowDouble) 
     workflow.fill(session_id, 200)
     root = heads.root(workflow.opened.blobs, workflow.run(session_id))
     reference = root["collections"]["messages"]["delta_ref"]
-    path = _path(workflow.opened.blobs, reference.removeprefix("sha256:"))
+    path = blob_file(workflow.opened, reference)
     path.write_bytes(b"junk")
     assert "head-state-component-unreadable" in issues(workflow)
     path.unlink()
@@ -216,10 +216,6 @@ def test_a_changed_or_missing_event_breaks_the_chain(workflow: WorkflowDouble) -
     report = consistency.check(workflow.opened)
     found = [issue for issue in report.issues if issue.type == "event-chain-broken"]
     assert [(issue.id, issue.session_id) for issue in found] == [("3", source)]
-
-
-def _path(blobs: BlobFolder, digest: str) -> Any:
-    return blobs.root / "sha256" / digest[:2] / digest[2:4] / digest
 
 
 def test_the_list_of_issues_has_a_limit(

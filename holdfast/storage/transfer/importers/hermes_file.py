@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from holdfast.storage.database.sqlite_driver import dbapi_module
 SCHEMA_MIN = 11
 FILE_BYTES_MAX = 4 * 1024**3
 _MAGIC = b"SQLite format 3\x00"
+_OWN_TABLES = {"schema_version", "sessions", "messages"}
 # Those after `api_call_count` and after `codex_message_items` came with later schemas.
 _SESSION_FIELDS = (
     "id source user_id model model_config system_prompt parent_session_id started_at ended_at"
@@ -117,28 +118,58 @@ class HermesFile:
         return [name for name in wanted if name in there]
 
 
+def is_state_db(path: Path, head: bytes) -> bool:
+    """Whether the file has the tables of Hermes; only its schema is read, whatever its size."""
+    if not head.startswith(_MAGIC):
+        return False
+    module = dbapi_module()
+    try:
+        # Immutable: neither locks nor files are made beside it, and its log is not looked at.
+        address = f"{path.absolute().as_uri()}?immutable=1"
+        with closing(module.connect(address, uri=True)) as connection:
+            tables = _tables(connection)
+        if not tables and path.with_name(f"{path.name}-wal").exists():
+            # So young that everything is in the log; the file itself is a page or two then.
+            with _private_copy(path) as connection:
+                tables = _tables(connection)
+    except module.DatabaseError:
+        return False
+    return tables >= _OWN_TABLES
+
+
 @contextmanager
 def open_copy(path: Path) -> Iterator[HermesFile]:
     """A copy of the file with its write-ahead log, opened for reading only, then thrown away."""
     _check(path)
-    module = dbapi_module()
+    try:
+        with _private_copy(path) as connection:
+            yield HermesFile(connection)
+    except dbapi_module().DatabaseError as error:
+        raise BadRequest(f"this is not a state.db of Hermes: {error}") from error
+
+
+@contextmanager
+def _private_copy(path: Path) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="holdfast-hermes-") as folder:
         copy = Path(folder) / "state.db"
         for suffix in ("", "-wal"):
             part = path.with_name(path.name + suffix)
             if part.is_file():
                 shutil.copyfile(part, copy.with_name(copy.name + suffix))
-        connection = module.connect(str(copy), isolation_level=None)
+        connection = dbapi_module().connect(str(copy), isolation_level=None)
         # A byte that is no UTF-8 must not cost the other sessions their import.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         try:
             connection.execute("PRAGMA query_only=ON")
             connection.execute("PRAGMA trusted_schema=OFF")
-            yield HermesFile(connection)
-        except module.DatabaseError as error:
-            raise BadRequest(f"this is not a state.db of Hermes: {error}") from error
+            yield connection
         finally:
             connection.close()
+
+
+def _tables(connection: Any) -> set[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {str(row[0]) for row in rows}
 
 
 def _check(path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,7 +16,7 @@ from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import BadRequest, Conflict, ValidationFailed
 from holdfast.domain.lifecycle import State
-from holdfast.storage.database.blobs import BlobFolder
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
@@ -22,9 +26,13 @@ from holdfast.storage.projects.projects import keep_file
 from holdfast.storage.sessions import purged_workflows, sessions, titles
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.export_document import FORMAT, VERSION
+from holdfast.storage.transfer.importers.importer import Imported, Source
 
 _sessions, _projects = table(SessionRow), table(Project)
 IMPORTED_PROJECT = "imported"
+LINES_MAX = 10_000
+BYTES_MAX = 64 * 1024 * 1024
+_MARK = re.compile(rb'"format"\s*:\s*"' + re.escape(FORMAT).encode() + b'"')
 INTERRUPTED = {"code": "imported_while_running", "message": "The export was made during this run."}
 # The owner of a source that was only brought along for its fork sees no more of it than the fork.
 _HIDDEN = {
@@ -42,18 +50,52 @@ _HIDDEN = {
 }
 
 
-def import_document(store: OpenStore, operator_id: str, document: Any) -> dict[str, Any]:
-    """Store one exported session for this operator, in one transaction.
+def sniff(source: Source) -> bool:
+    """Whether the source begins like an export of ours."""
+    return _MARK.search(source.head()) is not None
 
-    A session that is already here unchanged is left alone; one that differs is a Conflict.
+
+def read(source: Source) -> Iterator[ExportedSession]:
+    """The session of one document, or of each line.
+
+    All lines are parsed before the first session is handed out: of a torn file nothing is stored.
     """
-    parts = _parts(document)
+    for document in _documents(source.whole(bytes_max=BYTES_MAX)):
+        yield ExportedSession(_parts(document))
+
+
+@dataclass(frozen=True)
+class ExportedSession:
+    """The archive of one session, as `export_document` wrote it."""
+
+    parts: dict[str, Any]
+
+    def write(self, store: OpenStore, operator_id: str) -> Imported:
+        """One that is already here unchanged is left alone; one that differs is a Conflict."""
+        try:
+            return store.write(lambda db: _import(db, store.blobs, operator_id, self.parts))
+        except IntegrityError as error:
+            raise Conflict(
+                "something of this export is already here under another session"
+            ) from error
+        except (ValidationError, TypeError, KeyError) as error:
+            raise ValidationFailed(f"the export is damaged: {str(error)[:300]}") from error
+
+
+def _documents(body: bytes) -> list[Any]:
     try:
-        return store.write(lambda db: _import(db, store.blobs, operator_id, parts))
-    except IntegrityError as error:
-        raise Conflict("something of this export is already here under another session") from error
-    except (ValidationError, TypeError, KeyError) as error:
-        raise ValidationFailed(f"the export is damaged: {str(error)[:300]}") from error
+        text = body.decode()
+        try:
+            return [json.loads(text)]
+        except ValueError:
+            lines = [line for line in text.split("\n") if line.strip()]
+            if len(lines) < 2:
+                raise
+            if len(lines) > LINES_MAX:
+                raise ValidationFailed(f"at most {LINES_MAX} lines at once") from None
+            return [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is neither JSON nor lines of JSON") from None
 
 
 def _parts(document: Any) -> dict[str, Any]:
@@ -67,7 +109,7 @@ def _parts(document: Any) -> dict[str, Any]:
     return parts
 
 
-def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any]) -> dict[str, Any]:
+def _import(db: Db, blobs: BlobStore, operator_id: str, parts: dict[str, Any]) -> Imported:
     row = _session_row(parts["session"], operator_id)
     known = sessions.find(db, row.id)
     if known is not None and not (known.purged and known.created_by == operator_id):
@@ -84,7 +126,7 @@ def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any])
     row.project_id = _project(db, operator_id, parts, row)
     if row.title is not None and titles.holder(db, operator_id, row.title) is not None:
         row.title = titles.next_title(db, operator_id, row.title)
-    blobs = archive.put_blobs(db, folder, parts.get("blobs") or {})
+    blob_count = archive.put_blobs(db, blobs, parts.get("blobs") or {})
     _settle(row, parts)
     purged_workflows.drop(db, row.id)
     insert_once(db, SessionRow, row.model_dump())
@@ -97,7 +139,7 @@ def _import(db: Db, folder: BlobFolder, operator_id: str, parts: dict[str, Any])
         "session_id": row.id,
         "imported": True,
         "messages": len(parts.get("messages") or []),
-        "blobs": blobs,
+        "blobs": blob_count,
         "sources": [source for source in sources if source is not None],
     }
 
