@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.client.client import Client
+from holdfast import Client
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.product import Product

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.client import Client
-from holdfast.client.errors import Refused
+from holdfast import Client, Refused
 from holdfast.domain.clock import now_ms
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow

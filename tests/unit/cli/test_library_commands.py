@@ -13,7 +13,7 @@ from holdfast.cli import connection
 from holdfast.cli.commands import administration, history, library
 from holdfast.cli.hits import print_hits
 from holdfast.cli.output import moment, size
-from holdfast.client.stream import Frame
+from holdfast.client.frames import Frame
 from tests.support.command_line import run_here
 
 
