@@ -43,8 +43,9 @@ class AsyncSessionStream:
             except LOST as error:
                 lost = error
             if not self._closing.is_set():
+                pause_s = self._socket.pause_s(lost)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), self._socket.pause_s(lost))
+                    await asyncio.wait_for(self._closing.wait(), pause_s)
 
     @property
     def seen(self) -> dict[str, int]:
@@ -80,3 +81,5 @@ class AsyncSessionStream:
                         yield frame
             finally:
                 self._connection = None
+                # The server should see a clean close (1000) also when the reader was cancelled.
+                await connection.close()

@@ -74,3 +74,5 @@ class SessionStream:
                         yield frame
             finally:
                 self._connection = None
+                # The server should see a clean close (1000) also when the reader was cancelled.
+                connection.close()
