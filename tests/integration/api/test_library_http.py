@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Refused
 from holdfast.domain.clock import now_ms
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow
@@ -136,20 +135,6 @@ def test_sessions_leave_and_come_back(
     assert caller.http.post("/sessions/import", content=both).json()["skipped"] == 2
     for wrong in ("{}", "no json", '{"hermes_path": "/x"}\n'):
         assert caller.http.post("/sessions/import", content=wrong).status_code in (400, 403)
-
-
-@pytest.mark.req("H-039")
-def test_the_client_reads_an_export_line_by_line(caller: Caller, session: dict[str, Any]) -> None:
-    for _ in range(2):
-        add(
-            caller, caller.session(session["project_id"])["id"], "operator", "a\u2028b\x85c" * 9_000
-        )
-    with Client(caller.api.url, caller.token) as client:
-        exported = [json.loads(line) for line in client.lines("/export")]
-        with pytest.raises(Refused):
-            list(client.lines("/sessions/absent/export"))
-    assert [one["progress"]["done"] for one in exported] == [1, 2, 3]
-    assert exported[2]["messages"][0]["content"] == "a\u2028b\x85c" * 9_000
 
 
 def test_a_hermes_file_is_imported_only_by_whoever_runs_the_server(

@@ -1,22 +1,17 @@
-"""`from holdfast import …`: light, complete, typed, and the same methods in both clients."""
+"""`from holdfast import …`: light, complete, and the same methods in both clients."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import shutil
 import subprocess
 import sys
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import AsyncClient, AsyncSessionStream, Client, SessionStream
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def imported_by(statement: str) -> set[str]:
@@ -62,16 +57,3 @@ def test_both_kinds_have_the_same_methods(blocking: type[Any], awaiting: type[An
     assert parameters(blocking) == parameters(awaiting)
     documented = [name for name in parameters(awaiting) if inspect.getdoc(getattr(awaiting, name))]
     assert documented == list(parameters(awaiting))
-
-
-def test_the_wheel_says_that_it_is_typed(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(
-        ROOT / "holdfast", source / "holdfast", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    for name in ("pyproject.toml", "requirements.in", "README.md"):
-        shutil.copy(ROOT / name, source)
-    program = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-c", program], cwd=source, capture_output=True, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert "holdfast/py.typed" in zipfile.ZipFile(wheel).namelist()
