@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast import AsyncClient, Client
 from tests.stub.openai_stub import OpenAIStub
+from tests.support.blocking_client import blocking
 from tests.support.postgres import PostgresCluster, PostgresMissing
 from tests.support.product import Product
 
@@ -111,6 +114,23 @@ def client(product: Product, operator: Account) -> Iterator[httpx2.Client]:
     """An HTTP client of that operator; paths begin below /api/v1."""
     with product.api(operator.token) as client:
         yield client
+
+
+@pytest.fixture(params=["Client", "AsyncClient"])
+def open_client(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], Client]]:
+    """Makes Client in one run of a test and AsyncClient, made to block, in the other."""
+    opened: list[Client] = []
+    with asyncio.Runner() as runner:
+
+        def open_one(url: str, token: str) -> Client:
+            make = Client if request.param == "Client" else AsyncClient
+            client = make(url, token)
+            opened.append(client if isinstance(client, Client) else blocking(client, runner))
+            return opened[-1]
+
+        yield open_one
+        for client in opened:
+            client.close()
 
 
 @pytest.fixture

@@ -22,15 +22,14 @@ from holdfast.cli.commands import (
     terminals,
     torture,
 )
-from holdfast.cli.help import Sectioned
-from holdfast.client.errors import (
+from holdfast.cli.exit_codes import (
     EXIT_MISCONFIGURED,
     EXIT_REFUSED,
     BadArguments,
-    ClientError,
-    Refused,
-    Unreachable,
+    exit_code,
 )
+from holdfast.cli.help import Sectioned
+from holdfast.client.errors import ClientError, Refused, Unreachable
 from holdfast.domain.errors import Refusal
 from holdfast.settings.environment import SettingsError
 
@@ -68,7 +67,7 @@ def main() -> None:
         app(standalone_mode=True)
     except ClientError as error:
         _explain(error)
-        sys.exit(error.exit_code)
+        sys.exit(exit_code(error))
     except Refusal as error:
         typer.echo(f"holdfast: {error.message}", err=True)
         sys.exit(EXIT_REFUSED)

@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from holdfast.cli.exit_codes import EXIT_MISCONFIGURED
 from holdfast.settings.environment import Settings, SettingsError
 
-EXIT_MISCONFIGURED = 78  # the supervisor does not restart after this one
 TERMINAL_LOOK_S = 2.0
 
 

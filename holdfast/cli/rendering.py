@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from holdfast.cli.output import clean
-from holdfast.client.stream import Frame
+from holdfast.client.frames import Frame
 
 WORDS_MAX = 120
 # Events that a person at the terminal wants to see; the rest is for `holdfast log`.

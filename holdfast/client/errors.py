@@ -1,34 +1,16 @@
-"""What the client may meet, and the exit codes that scripts can tell apart."""
+"""The errors of the client: the server refused, or nobody answered."""
 
 from __future__ import annotations
 
 from typing import Any
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_REFUSED = 3
-EXIT_UNREACHABLE = 4
-EXIT_QUEUED = 5
-EXIT_PAUSED = 6
-EXIT_MISCONFIGURED = 78
-
 
 class ClientError(Exception):
-    """Something the caller should read rather than a traceback."""
-
-    exit_code = EXIT_FAILED
-
-
-class BadArguments(ClientError):
-    """What was typed cannot be understood."""
-
-    exit_code = EXIT_USAGE
+    """Expected trouble: its message is for the caller to read, instead of a traceback."""
 
 
 class Refused(ClientError):
-    """The server answered no: its status, code and words."""
-
-    exit_code = EXIT_REFUSED
+    """The server refused the request; `status`, `code`, `message` and `details` say why."""
 
     def __init__(self, status: int, code: str, message: str, details: Any = None) -> None:
         super().__init__(message)
@@ -46,9 +28,7 @@ class Refused(ClientError):
 
 
 class Unreachable(ClientError):
-    """Nobody answers at the address."""
-
-    exit_code = EXIT_UNREACHABLE
+    """No server answers at the address."""
 
     def as_json(self) -> dict[str, Any]:
         """The error in the shape of the API's own."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from holdfast.client.client import Client, Refused, Unreachable
+from holdfast.client.client import Client
+from holdfast.client.errors import Refused, Unreachable
 from holdfast.selftest.record import Record
 
 PATIENCE_S = 180.0

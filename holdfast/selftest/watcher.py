@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from holdfast.client.client import ClientError
+from holdfast.client.errors import ClientError
+from holdfast.client.session_socket import SessionSocket
 from holdfast.client.stream import SessionStream
 from holdfast.selftest.record import Record
 
@@ -62,10 +63,15 @@ class Watcher(threading.Thread):
 
     def _stream(self) -> SessionStream:
         known = {channel: self.seen.last(channel) for channel in self.seen.frames}
-        return SessionStream(*self.address, resume_from=known, give_up_after_s=GIVE_UP_AFTER_S)
+        return self._stream_from(known)
+
+    def _stream_from(self, seqs: dict[str, int] | None) -> SessionStream:
+        return SessionStream(
+            SessionSocket(*self.address, resume_from=seqs, give_up_after_s=GIVE_UP_AFTER_S)
+        )
 
     def _server_has(self) -> dict[str, int]:
-        asking = SessionStream(*self.address, give_up_after_s=GIVE_UP_AFTER_S)
+        asking = self._stream_from(None)
         try:
             for frame in asking:
                 if frame.type == "welcome":

@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from holdfast.client.client import Client
+from holdfast import Client
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.command_line import run_here

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from holdfast import Client, Refused
 from holdfast.cli import credentials
-from holdfast.client.client import Client, Refused
 from holdfast.settings.environment import Settings
 from holdfast.supervisor import ports, process, temporal, terminal_host
 from tests.support.product import HOLDFAST

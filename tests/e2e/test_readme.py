@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
+import inspect
 import io
 import re
 import shlex
@@ -49,7 +52,7 @@ def the_block(text: str) -> str:
 
 
 def test_every_block_is_one_that_a_test_below_knows() -> None:
-    marks = ("make up", "$ holdfast", "providers.", "from holdfast import")
+    marks = ("make up", "$ holdfast", "providers.", "from holdfast import", "AsyncClient.from")
     assert [block for block in blocks() if not any(mark in block for mark in marks)] == []
     assert len(shell_commands()) > 8
 
@@ -96,15 +99,30 @@ def test_status_names_the_home(product: Product, monkeypatch: pytest.MonkeyPatch
     assert f"Home: {product.home}" in run_here("status")[1]
 
 
-def test_the_program_prints_an_answer(
-    product: Product, operator: Account, make_project: Callable[..., dict[str, Any]]
+def test_the_programs_print_an_answer(
+    product: Product,
+    operator: Account,
+    make_project: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name, value in {**product.environment(), "HOLDFAST_TOKEN": operator.token}.items():
+        monkeypatch.setenv(name, value)
     program = the_block("from holdfast import").replace("http://127.0.0.1:8420", product.url)
     program = program.replace("/path/to/folder", make_project(DEMO)["path"])
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(program, "README.md", "exec"), {"token": operator.token})
-    assert printed.getvalue().strip() != ""
+    names: dict[str, Any] = {"token": operator.token}
+    assert printed_by(program, names).strip() != ""
+    kinds = printed_by(the_block("AsyncClient.from"), names).split()
+    assert (kinds[0], kinds[-1]) == ("accepted", "run.completed")
+
+
+def printed_by(program: str, names: dict[str, Any]) -> str:
+    """What the program prints; it may await on its top level, as in an asyncio console."""
+    code = compile(program, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        waiting = eval(code, names)
+        if inspect.iscoroutine(waiting):
+            asyncio.run(waiting)
+    return printed.getvalue()
 
 
 def test_every_link_of_every_page_leads_to_a_file() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.client.client import Client
+from holdfast import AsyncClient, Client, Frame
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.product import Product
@@ -17,6 +18,7 @@ from tests.support.waiting import wait_for
 
 Make = Callable[..., dict[str, Any]]
 CLIENTS = 5
+START = {"output": 0, "events": 0}
 
 
 class Listener(threading.Thread):
@@ -25,29 +27,53 @@ class Listener(threading.Thread):
     def __init__(self, product: Product, token: str, session_id: str, *, observe: bool) -> None:
         super().__init__(daemon=True)
         self.observe = observe
-        self.client = Client(product.url, token)
+        self.address = (product.url, token)
         self.session_id = session_id
         self.text = ""
         self.seqs: dict[str, list[int]] = {"output": [], "events": []}
         self.over = False
 
     def run(self) -> None:
-        start = {"output": 0, "events": 0}
-        stream = self.client.stream(self.session_id, observe=self.observe, resume_from=start)
-        for frame in stream:
-            if frame.seq is not None:
-                self.seqs[frame.channel].append(frame.seq)
-            if frame.type == "delta":
-                self.text += frame.payload["text"]
-            if frame.type == "run.completed":
-                self.over = True
-                break
-        stream.close()
-        self.client.close()
+        with (
+            Client(*self.address) as client,
+            client.stream(self.session_id, observe=self.observe, resume_from=START) as stream,
+        ):
+            for frame in stream:
+                self.take(frame)
+                if self.over:
+                    break
+
+    def take(self, frame: Frame) -> None:
+        """Note what the frame adds."""
+        if frame.seq is not None:
+            self.seqs[frame.channel].append(frame.seq)
+        if frame.type == "delta":
+            self.text += frame.payload["text"]
+        self.over = self.over or frame.type == "run.completed"
+
+
+class AsyncListener(Listener):
+    """The same with AsyncClient."""
+
+    def run(self) -> None:
+        asyncio.run(self.follow())
+
+    async def follow(self) -> None:
+        """Until the run is over."""
+        async with (
+            AsyncClient(*self.address) as client,
+            client.stream(self.session_id, observe=self.observe, resume_from=START) as stream,
+        ):
+            async for frame in stream:
+                self.take(frame)
+                if self.over:
+                    break
 
 
 @pytest.mark.req("K-003", "K-093", "K-096", "K-141", "K-149")
+@pytest.mark.parametrize("kind", [Listener, AsyncListener])
 def test_every_client_has_every_frame_once_although_the_api_is_killed(
+    kind: type[Listener],
     product: Product,
     operator: Account,
     client: httpx2.Client,
@@ -59,7 +85,7 @@ def test_every_client_has_every_frame_once_although_the_api_is_killed(
     stub.play({"say": "".join(words), "chunks": 60, "every_ms": 50})
     # The first is the attached operator: the killed API's lease must not keep it out.
     listeners = [
-        Listener(product, operator.token, session["id"], observe=number > 0)
+        kind(product, operator.token, session["id"], observe=number > 0)
         for number in range(CLIENTS)
     ]
     for listener in listeners:
@@ -77,6 +103,35 @@ def test_every_client_has_every_frame_once_although_the_api_is_killed(
             assert seqs == list(range(1, len(seqs) + 1))
     in_state(session["id"], "idle")
     assert len(client.get(f"/sessions/{session['id']}/runs").json()["items"]) == 1
+
+
+async def test_an_async_question_is_answered_whole_although_the_api_is_killed(
+    product: Product, operator: Account, session: dict[str, Any], stub: OpenAIStub
+) -> None:
+    words = [f"word{number} " for number in range(60)]
+    stub.play({"say": "".join(words), "chunks": 60, "every_ms": 50})
+    text, killing, kinds = "", None, []
+    async with AsyncClient(product.url, operator.token) as holdfast:
+        async for frame in holdfast.ask(session["id"], "talk"):
+            kinds.append(frame.type)
+            if frame.type == "delta":
+                text += frame.payload["text"]
+                if killing is None:
+                    killing = asyncio.create_task(asyncio.to_thread(kill_api, product))
+        assert killing is not None
+        await killing
+        run_id = (await holdfast.items(f"/sessions/{session['id']}/runs"))[0]["id"]
+        assert (await holdfast.wait_for_run(session["id"], run_id))["state"] == "done"
+        said = [message["content"] for message in await holdfast.messages(session["id"])]
+    assert (kinds[0], kinds[-1]) == ("accepted", "run.completed")
+    assert "welcome" in kinds, "the API was not killed while the answer was streamed"
+    assert text == "".join(words)
+    assert said == ["talk", "".join(words)]
+
+
+def kill_api(product: Product) -> None:
+    """SIGKILL, and wait until the next one serves."""
+    product.wait_restarted("api", product.kill("api"))
 
 
 def send(client: httpx2.Client, session_id: str) -> httpx2.Response:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.output import AsJson, emit, emit_shown, print_table, size
-from holdfast.client.errors import EXIT_FAILED
 
 SLOW_S = 600.0
 LOOK_EVERY_S, LOOK_ON_S = 0.2, 3_600.0

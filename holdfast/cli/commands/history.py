@@ -11,7 +11,7 @@ from holdfast.cli.output import AsJson, SessionName, clean, emit, moment
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
-    from holdfast.client.stream import Frame
+    from holdfast.client.frames import Frame
 
 
 def add_to(app: typer.Typer) -> None:

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.exit_codes import BadArguments
 from holdfast.cli.hits import print_hits
 from holdfast.cli.output import AsJson, ago, dollars, emit, emit_shown, print_table
-from holdfast.client.errors import BadArguments
 
 IMPORT_BYTES_MAX = 64 * 1024 * 1024
 # The last thing on each line of an export of all.

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.output import AsJson, emit, print_table
-from holdfast.client.errors import EXIT_FAILED
 
 DOWN_GRACE_S = 30.0
 

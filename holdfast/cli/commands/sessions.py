@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.exit_codes import EXIT_FAILED, EXIT_PAUSED, EXIT_QUEUED, EXIT_USAGE
 from holdfast.cli.output import AsJson, SessionName, ago, dollars, emit, emit_table
-from holdfast.client.errors import EXIT_FAILED, EXIT_PAUSED, EXIT_QUEUED, EXIT_USAGE
 
 
 def add_to(app: typer.Typer) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.client.errors import EXIT_FAILED
+from holdfast.cli.exit_codes import EXIT_FAILED
 
 LINE_EVERY_S = 10.0
 

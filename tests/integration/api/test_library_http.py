@@ -9,8 +9,6 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.client.client import Client
-from holdfast.client.errors import Refused
 from holdfast.domain.clock import now_ms
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow
@@ -151,20 +149,6 @@ def test_sessions_leave_and_come_back(
     assert skipped == {"imported": 0, "skipped": 2, "items": [here, here]}
     for wrong in ("{}", "no json", '{"hermes_path": "/x"}\n'):
         assert caller.http.post("/sessions/import", content=wrong).status_code in (400, 403)
-
-
-@pytest.mark.req("H-039")
-def test_the_client_reads_an_export_line_by_line(caller: Caller, session: dict[str, Any]) -> None:
-    for _ in range(2):
-        add(
-            caller, caller.session(session["project_id"])["id"], "operator", "a\u2028b\x85c" * 9_000
-        )
-    with Client(caller.api.url, caller.token) as client:
-        exported = [json.loads(line) for line in client.lines("/export")]
-        with pytest.raises(Refused):
-            list(client.lines("/sessions/absent/export"))
-    assert [one["progress"]["done"] for one in exported] == [1, 2, 3]
-    assert exported[2]["messages"][0]["content"] == "a\u2028b\x85c" * 9_000
 
 
 def test_a_hermes_file_is_imported_only_by_whoever_runs_the_server(

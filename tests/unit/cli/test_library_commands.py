@@ -12,10 +12,10 @@ import pytest
 
 from holdfast.cli import connection
 from holdfast.cli.commands import administration, history, library
+from holdfast.cli.exit_codes import BadArguments
 from holdfast.cli.hits import print_hits
 from holdfast.cli.output import moment, size
-from holdfast.client.errors import BadArguments
-from holdfast.client.stream import Frame
+from holdfast.client.frames import Frame
 from holdfast.domain.errors import NotFound
 from tests.support.command_line import run_here
 from tests.support.hermes_sample import write_state_db

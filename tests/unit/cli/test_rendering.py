@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.cli.output import clean
 from holdfast.cli.rendering import Renderer
-from holdfast.client.stream import Frame
+from holdfast.client.frames import Frame
 
 
 def delta(message_id: str, text: str) -> Frame:

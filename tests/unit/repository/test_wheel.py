@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 TOP_LEVEL = {"holdfast", "workflows", "activities", "api", "worker"}
 DATA = {
+    "holdfast/py.typed",
     "holdfast/page/index.html",
     "holdfast/page/app.js",
     "holdfast/storage/database/migrations/script.py.mako",
