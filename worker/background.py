@@ -13,7 +13,6 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.search.indexer import keep_indexed
 from holdfast.storage.upkeep.orphans import collect_forever
 from worker import (
-    chats,
     memories,
     purged_workflows,
     queue,
@@ -35,7 +34,6 @@ def start(
     """Start every loop; each goes on after trouble of its own."""
     loops: dict[str, Callable[[], Awaitable[None]]] = {
         "indexing": lambda: keep_indexed(store),
-        "chats": lambda: chats.drain_forever(client, settings, store),
         "queue": lambda: queue.start_forever(client, settings, store),
         "purged_workflows": lambda: purged_workflows.end_forever(client, store),
         "orphans": lambda: collect_forever(store),

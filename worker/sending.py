@@ -1,4 +1,4 @@
-"""Commands that nobody at the API sends: chats' turns, and sessions that start by themselves."""
+"""Commands that nobody at the API sends: sessions that start by themselves."""
 
 from __future__ import annotations
 
