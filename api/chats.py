@@ -107,12 +107,14 @@ class Chats:
             await manager.store.teardown()
 
     async def deliver(self, commands: Asks) -> bool:
-        """One round: log what was answered, send what may be sent; whether any message is left."""
+        """One round: log what was answered, send what may be sent; False if there was nothing."""
+        if not await self.store.aread(chat_log.is_open):
+            return False
         answered = await self.store.aread(lambda db: chat_log.to_settle(db, limit=LINES_MAX))
         await _all(self._settle(line) for line in answered)
         waiting = await self.store.aread(lambda db: chat_log.to_send(db, limit=LINES_MAX))
         await _all(self._send(commands, line) for line in waiting)
-        return await self.store.aread(chat_log.is_open)
+        return True
 
     async def _deliver_forever(self, commands: Asks) -> None:
         while True:

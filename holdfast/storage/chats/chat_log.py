@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Subquery, and_, func, or_, select, update
 
 from holdfast.domain.errors import ValidationFailed
 from holdfast.domain.lifecycle import State
@@ -80,8 +80,7 @@ def mark(db: Db, message_id: str, state: str, *, was: str, **columns: Any) -> bo
 
 def is_open(db: Db) -> bool:
     """Whether any line of any operator waits or is being answered."""
-    found = select(_log.c.id).where(_log.c.state.in_(("queued", "sent"))).limit(1)
-    return db.connection().execute(found).first() is not None
+    return db.connection().execute(select(_log.c.id).where(_open()).limit(1)).first() is not None
 
 
 def to_settle(db: Db, *, limit: int) -> list[ChatMessage]:
@@ -97,29 +96,33 @@ def to_settle(db: Db, *, limit: int) -> list[ChatMessage]:
 
 def to_send(db: Db, *, limit: int) -> list[ChatMessage]:
     """The first waiting line of each session that could take it now; oldest first."""
+    turns = _turns()
     rows = (
         select(_log)
+        .join(turns, turns.c.id == _log.c.id)
         .outerjoin(_sessions, _sessions.c.id == _log.c.session_id)
-        .where(_log.c.state == "queued", ~_earlier_is_open())
+        .where(_log.c.state == "queued", turns.c.turn == 1)
         .where(or_(_sessions.c.id.is_(None), _sessions.c.state.not_in(BUSY)))
     )
     return _oldest(db, rows, limit)
 
 
-def is_next(db: Db, message_id: str) -> bool:
+def is_next(db: Db, line: ChatMessage) -> bool:
     """Whether no earlier line of the same session waits or is being answered."""
-    row = select(_log.c.id).where(_log.c.id == message_id, ~_earlier_is_open())
+    turns = _turns(_log.c.session_id == line.session_id)
+    row = select(turns.c.id).where(turns.c.id == line.id, turns.c.turn == 1)
     return db.connection().execute(row).first() is not None
 
 
-def _earlier_is_open() -> ColumnElement[bool]:
-    earlier = _log.alias("earlier")
-    before = or_(
-        earlier.c.created_at < _log.c.created_at,
-        and_(earlier.c.created_at == _log.c.created_at, earlier.c.id < _log.c.id),
-    )
-    same = and_(earlier.c.session_id == _log.c.session_id, earlier.c.state.in_(("queued", "sent")))
-    return select(earlier.c.id).where(same, before).exists()
+def _turns(*only: ColumnElement[bool]) -> Subquery:
+    """Lines that wait or are being answered, numbered within their session."""
+    order = (_log.c.created_at, _log.c.id)
+    turn = func.row_number().over(partition_by=_log.c.session_id, order_by=order)
+    return select(_log.c.id, turn.label("turn")).where(_open(), *only).subquery()
+
+
+def _open() -> ColumnElement[bool]:
+    return _log.c.state.in_(("queued", "sent"))
 
 
 def _oldest(db: Db, rows: Any, limit: int) -> list[ChatMessage]:

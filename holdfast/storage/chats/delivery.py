@@ -92,7 +92,7 @@ def claim(db: Db, message_id: str) -> SessionRow | None:
         # The chat was removed together with its session.
         chat_log.mark(db, line.id, "dropped", was="queued")
         return None
-    if is_over(session) or State(session.state) in BUSY or not chat_log.is_next(db, line.id):
+    if is_over(session) or State(session.state) in BUSY or not chat_log.is_next(db, line):
         return None
     if not chat_log.mark(db, line.id, "sent", was="queued"):
         return None
