@@ -45,9 +45,11 @@ def create_app(services: Services) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     await services.hub.start()
+    services.chats.start(services.commands)
     try:
         yield
     finally:
+        await services.chats.stop()
         await services.hub.stop()
         await services.terminals.close()
         services.memories.close()

@@ -35,6 +35,10 @@ class Metrics:
             "holdfast_sessions", "Sessions, by state.", ["state"], registry=self.registry
         )
 
+        self.chats_cached = Gauge(
+            "holdfast_chats_cached", "Chat sessions in this process.", registry=self.registry
+        )
+
     def text(self, by_state: dict[str, int]) -> bytes:
         """The exposition format."""
         self.sessions.clear()

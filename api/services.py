@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from api.chats import Chats
 from api.configuration import Configuration
 from api.memory import Memories
 from api.metrics import Metrics
@@ -33,12 +34,15 @@ class Services:
     projects: ProjectWatch
     hub: Hub
     memories: Memories
-    metrics: Metrics = field(default_factory=Metrics)
+    chats: Chats
+    metrics: Metrics
 
 
 def make_services(settings: Settings, store: OpenStore) -> Services:
     """The services of one process; nothing connects before it is used."""
     configuration = Configuration(settings.home)
+    chats, metrics = Chats(store, configuration.current.chats), Metrics()
+    metrics.chats_cached.set_function(lambda: chats.cached)
     feed = Feed(store)
     temporal = Connection(settings)
     pool = MemoryPool(store, settings.home, lambda: configuration.current, within_s=ANSWER_WITHIN_S)
@@ -53,4 +57,6 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
         projects=ProjectWatch(store, configuration),
         hub=Hub(store, feed),
         memories=Memories(pool, MemoryWorkflows(temporal)),
+        chats=chats,
+        metrics=metrics,
     )

@@ -16,7 +16,6 @@ from holdfast.temporal.connection import Connection
 from holdfast.temporal.memories import MemoryWorkflows
 from holdfast.temporal.sessions import SessionWorkflows
 from worker import (
-    chats,
     memories,
     purged_workflows,
     queue,
@@ -40,7 +39,6 @@ def start(
     sessions, memory_workflows = SessionWorkflows(connection), MemoryWorkflows(connection)
     loops: dict[str, Callable[[], Awaitable[None]]] = {
         "indexing": lambda: keep_indexed(store),
-        "chats": lambda: chats.drain_forever(sessions, store),
         "queue": lambda: queue.start_forever(sessions, store),
         "purged_workflows": lambda: purged_workflows.end_forever(client, store),
         "orphans": lambda: collect_forever(store),

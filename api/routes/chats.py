@@ -9,23 +9,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
-from api.dependencies import (
-    CommandId,
-    CommandsDep,
-    CurrentOperator,
-    PageLimit,
-    StoreDep,
-)
+from api.dependencies import CommandId, CurrentOperator, PageLimit, ServicesDep
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
-from holdfast.domain.commands import NewMessage
-from holdfast.domain.errors import Conflict, NotFound, Refusal, ValidationFailed
-from holdfast.storage.chats import conversations, rows
-from holdfast.storage.chats.chat_session import Mode
-from holdfast.storage.chats.conversations import Place, Wanted
+from api.services import Services
+from holdfast.domain.commands import Answer, NewMessage
+from holdfast.domain.errors import NotFound, Refusal, ValidationFailed
+from holdfast.storage.chats import chat_log, delivery, rows
+from holdfast.storage.chats.chat_session import ChatSession, Mode, Place
+from holdfast.storage.chats.conversations import Wanted, chat_json
+from holdfast.storage.chats.delivery import CLEAR, Incoming, Taken
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.tables import SessionRow
-from holdfast.storage.database.tables_library import Chat
 from holdfast.storage.sessions import run_views, runs, session_views, sessions
 from holdfast.storage.sessions.run_views import RunShown
 from holdfast.storage.sessions.session_views import SessionShown
@@ -38,7 +32,7 @@ Name = Annotated[str, Path(min_length=1, max_length=200)]
 
 
 class ChatMessageBody(RequestBody):
-    """What a user of a connector says. The rest counts only when the chat is new."""
+    """What a user of a connector says. Project, folder and source are for a new session."""
 
     content: Text = Field(min_length=1, max_length=CONTENT_CHARS_MAX)
     on_busy: Literal["queue", "refuse"] = "refuse"
@@ -106,54 +100,38 @@ async def post_chat_message(
     chat_id: Name,
     body: ChatMessageBody,
     operator: CurrentOperator,
-    store: StoreDep,
-    commands: CommandsDep,
+    services: ServicesDep,
     command_id: CommandId,
 ) -> dict[str, Any]:
-    """Find or make the chat's session, then let it answer; `on_busy: queue` waits its turn."""
-    place = Place(operator.id, user_id, chat_id)
+    """Find or make the chat's session, then let it answer; `on_busy: queue` waits its turn.
+
+    `/clear` is answered at once: the message after it begins a new session.
+    """
+    store, place = services.store, Place(operator.id, user_id, chat_id)
     wanted = await _wanted(body)
-
-    def begin(db: Db) -> tuple[Chat, SessionRow, bool]:
-        chat, session = conversations.open_chat(db, store.home, place, wanted)
-        busy = conversations.is_busy(db, place, session)
-        if busy and body.on_busy == "refuse":
-            raise Conflict("the chat is busy", {"state": session.state})
-        put = conversations.enqueue if busy else conversations.send_now
-        put(db, place, session.id, command_id, body.content)
-        return chat, session, busy
-
-    chat, session, busy = await store.awrite(begin)
-    if busy:
-        return await store.aread(lambda db: _taken(db, place, chat, command_id, "busy"))
-    command = NewMessage(command_id=command_id, user_id=operator.id, message_id=command_id)
-    try:
-        answer = await commands.send(session, "message", command)
-    except Refusal as refusal:
-        wait = refusal.status == 409 and body.on_busy == "queue"
-        if refusal.status < 500:
-            state = "queued" if wait else "dropped"
-            await store.awrite(lambda db: conversations.take_back(db, command_id, state=state))
-        if not wait:
-            raise
-        return await store.aread(lambda db: _taken(db, place, chat, command_id, "busy"))
-    reason = answer.reason if answer.queued else None
-    return await store.aread(
-        lambda db: _taken(db, place, chat, command_id, reason, run_id=answer.run_id)
+    chat = await services.chats.at(place, wanted)
+    said = Incoming(command_id, body.content, may_wait=body.on_busy == "queue")
+    if body.content.strip() == CLEAR:
+        cleared = await chat.change(lambda db, session: delivery.clear(db, place, session, said))
+        return await store.aread(lambda db: _cleared(db, place, cleared, command_id))
+    taken = await chat.change(
+        lambda db, session: delivery.say(db, store.home, place, session, wanted, said)
     )
+    answer = None if taken.waits else await _send(services, operator.id, taken, said)
+    return await store.aread(lambda db: _taken(db, place, taken, command_id, answer))
 
 
 @router.get("/chats", responses=shows(200, Shown))
 async def list_chats(
-    operator: CurrentOperator, store: StoreDep, limit: PageLimit = 50
+    operator: CurrentOperator, services: ServicesDep, limit: PageLimit = 50
 ) -> dict[str, Any]:
     """The caller's active chats, the one used last first."""
+    chats = await (await services.chats.of(operator.id)).active(limit=limit)
 
     def look(db: Db) -> list[dict[str, Any]]:
-        chats = rows.of_operator(db, operator.id, limit=limit)
-        return [conversations.chat_json(chat, waiting=_waiting(db, chat)) for chat in chats]
+        return [_chat_json(db, Place(operator.id, *chat.key), chat) for chat in chats]
 
-    return {"items": await store.aread(look), "next_cursor": None}
+    return {"items": await services.store.aread(look), "next_cursor": None}
 
 
 @router.get("/chats/{user_id}/{chat_id}", responses=shows(200, OpenChatShown) | documented(404))
@@ -161,23 +139,13 @@ async def show_chat(
     user_id: Name,
     chat_id: Name,
     operator: CurrentOperator,
-    store: StoreDep,
+    services: ServicesDep,
     new_chat: Annotated[NewChat, Depends(NewChat)],
 ) -> dict[str, Any]:
     """The active chat with its session and its first lines; one that is not there is made."""
     place = Place(operator.id, user_id, chat_id)
-    found = await store.aread(lambda db: _look(db, place))
-    if found is not None:
-        return found
-    wanted = await _wanted(new_chat)
-
-    def make(db: Db) -> dict[str, Any] | None:
-        conversations.open_chat(db, store.home, place, wanted)
-        return _look(db, place)
-
-    made = await store.awrite(make)
-    assert made is not None, "a chat is stored at once"
-    return made
+    chat = await services.chats.at(place, await _wanted(new_chat))
+    return await chat.read(lambda db, session: _look(db, place, session))
 
 
 @router.get("/chats/{user_id}/{chat_id}/messages", responses=shows(200, Shown) | documented(404))
@@ -185,70 +153,90 @@ async def list_chat_messages(
     user_id: Name,
     chat_id: Name,
     operator: CurrentOperator,
-    store: StoreDep,
+    services: ServicesDep,
     limit: PageLimit = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> dict[str, Any]:
     """The chat's log by time; it outlives the sessions behind it."""
     place = Place(operator.id, user_id, chat_id)
+    active = await (await services.chats.of(operator.id)).find(user_id, chat_id)
 
     def look(db: Db) -> dict[str, Any]:
-        if not rows.known(db, *place.key):
+        if active is None and not rows.known(db, place) and not chat_log.has_lines(db, place):
             raise NotFound(MISSING)
-        lines = rows.messages(db, *place.key, limit=limit + 1, offset=offset)
+        lines = chat_log.get_messages(db, place, limit + 1, offset)
         following = str(offset + limit) if len(lines) > limit else None
         return {"items": [vars(line) for line in lines[:limit]], "next_cursor": following}
 
-    return await store.aread(look)
+    return await services.store.aread(look)
 
 
 @router.delete("/chats/{user_id}/{chat_id}", responses=shows(200, Shown) | documented(404))
 async def delete_chat(
-    user_id: Name, chat_id: Name, operator: CurrentOperator, store: StoreDep
+    user_id: Name, chat_id: Name, operator: CurrentOperator, services: ServicesDep
 ) -> dict[str, Any]:
-    """Deactivate the chat: its rows and its session stay, and a new message begins anew."""
+    """Deactivate the chat: its log and its session stay, and a new message begins anew."""
     place = Place(operator.id, user_id, chat_id)
-
-    def end(db: Db) -> dict[str, Any]:
-        chat = rows.load(db, *place.key)
-        if chat is None:
-            raise NotFound(MISSING)
-        rows.deactivate(db, *place.key)
-        return {**conversations.chat_json(chat, waiting=0), "is_active": False}
-
-    return await store.awrite(end)
+    manager = await services.chats.of(operator.id)
+    ended = await manager.deactivate(
+        user_id, chat_id, lambda db, _session: chat_log.drop_waiting(db, place)
+    )
+    if ended is None:
+        raise NotFound(MISSING)
+    return chat_json(place, ended, waiting=0)
 
 
-def _look(db: Db, place: Place) -> dict[str, Any] | None:
-    chat = rows.load(db, *place.key)
-    if chat is None:
+async def _send(
+    services: Services, operator_id: str, taken: Taken, said: Incoming
+) -> Answer | None:
+    """Have the session take the message; None when it is busy after all and the message waits."""
+    command = NewMessage(command_id=said.id, user_id=operator_id, message_id=said.id)
+    try:
+        return await services.commands.send(taken.session, "message", command)
+    except Refusal as refusal:
+        wait = refusal.status == 409 and said.may_wait
+        if refusal.status < 500:
+            state = "queued" if wait else "dropped"
+            await services.store.awrite(lambda db: delivery.take_back(db, said.id, state=state))
+        if not wait:
+            raise
         return None
+
+
+def _look(db: Db, place: Place, chat: ChatSession) -> dict[str, Any]:
     session = sessions.find(db, chat.session_id)
-    lines = rows.messages(db, *place.key, limit=LINES_SHOWN)
     return {
-        **conversations.chat_json(chat, waiting=_waiting(db, chat)),
+        **_chat_json(db, place, chat),
         "session": None if session is None else session_views.view(db, session),
-        "messages": [vars(line) for line in lines],
+        "messages": [vars(line) for line in chat_log.get_messages(db, place, LINES_SHOWN)],
     }
 
 
-def _waiting(db: Db, chat: Chat) -> int:
-    return rows.waiting(db, chat.operator_id, chat.connector, chat.user_id, chat.chat_id)
+def _chat_json(db: Db, place: Place, chat: ChatSession) -> dict[str, Any]:
+    return chat_json(place, chat, waiting=chat_log.waiting(db, place))
+
+
+def _cleared(db: Db, place: Place, chat: ChatSession, message_id: str) -> dict[str, Any]:
+    session = sessions.find(db, chat.session_id)
+    return {
+        "chat": _chat_json(db, place, chat),
+        "session": None if session is None else session_views.view(db, session),
+        "session_id": chat.session_id,
+        "message_id": message_id,
+        "run": None,
+        "queued": False,
+        "reason": "cleared",
+    }
 
 
 def _taken(
-    db: Db,
-    place: Place,
-    chat: Chat,
-    message_id: str,
-    reason: str | None,
-    *,
-    run_id: str | None = None,
+    db: Db, place: Place, taken: Taken, message_id: str, answer: Answer | None
 ) -> dict[str, Any]:
-    session = sessions.get(db, chat.session_id)
-    run = None if run_id is None else runs.find(db, run_id)
+    session = sessions.get(db, taken.session.id)
+    run = runs.find(db, answer.run_id) if answer is not None and answer.run_id else None
+    reason = "busy" if answer is None else answer.reason if answer.queued else None
     return {
-        "chat": conversations.chat_json(chat, waiting=rows.waiting(db, *place.key)),
+        "chat": _chat_json(db, place, taken.chat),
         "session": session_views.view(db, session),
         "session_id": session.id,
         "message_id": message_id,

@@ -1,14 +1,22 @@
-"""config.toml in the home: providers, aliases, limits, retention and the server's own options."""
+"""config.toml in the home: providers, aliases, limits, retention, chats, options of the server."""
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from holdfast.settings.environment import SettingsError
 
@@ -16,6 +24,7 @@ Driver = Literal["openai", "anthropic", "google", "ollama", "scripted"]
 DEMO_PROVIDER = "scripted"
 DEMO_MODEL = "scripted:demo"
 CONFIG_BYTES_MAX = 1024 * 1024
+OWN_BACKEND = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class Section(BaseModel):
@@ -89,6 +98,21 @@ class Memory(Section):
     allow_paths: list[str] = Field(default_factory=list, max_length=64)
 
 
+class Chats(Section):
+    """Which store keeps the sessions of chats, and how long the API remembers them itself."""
+
+    # database, memory, or module:factory for one of your own.
+    backend: str = Field(default="database", max_length=200)
+    cache_hours: float = Field(default=24.0, gt=0, le=24 * 365)
+
+    @field_validator("backend")
+    @classmethod
+    def _is_named(cls, backend: str) -> str:
+        if backend not in ("database", "memory") and not OWN_BACKEND.fullmatch(backend):
+            raise ValueError('must be "database", "memory" or "module:factory"')
+        return backend
+
+
 class Config(Section):
     """The whole of config.toml; without a provider it offers the keyless demo."""
 
@@ -98,6 +122,7 @@ class Config(Section):
     retention: Retention = Field(default_factory=Retention)
     server: Server = Field(default_factory=Server)
     memory: Memory = Field(default_factory=Memory)
+    chats: Chats = Field(default_factory=Chats)
 
     @model_validator(mode="before")
     @classmethod

@@ -113,6 +113,16 @@ def test_a_session_of_before_takes_messages_and_uses_its_folder(landed: LandedHo
     assert "first" in texts[-2]
 
 
+def test_a_chat_of_before_goes_on_with_its_session(landed: LandedHome) -> None:
+    chat = landed.client.get("/chats/u1/c1").json()
+    assert chat["message_count"] == 1
+    said = landed.client.post("/chats/u1/c1/messages", json={"content": "Still there?"}).json()
+    assert said["session_id"] == chat["session_id"]
+    wait_for(
+        lambda: landed.client.get("/chats/u1/c1").json()["message_count"] == 2, "the next answer"
+    )
+
+
 def test_the_store_of_before_is_consistent(landed: LandedHome) -> None:
     token = landed.product.token()
     with landed.product.api(token) as administrator:

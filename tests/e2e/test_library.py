@@ -1,10 +1,8 @@
-"""The library of sessions and chats, on the whole product."""
+"""The library of sessions, on the whole product."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -48,29 +46,3 @@ def test_what_was_said_is_found_titled_counted_traced_and_exported(
     report = client.post("/admin/consistency", params={"mode": "quick"}).json()
     mine = [issue for issue in report["issues"] if issue["session_id"] == session["id"]]
     assert mine == []
-
-
-@pytest.mark.req("T-003", "T-017", "K-028")
-def test_a_chat_answers_one_message_after_the_other(
-    client: httpx2.Client, project: dict[str, Any]
-) -> None:
-    chat = "/chats/ann/room"
-    folder = Path(project["path"])
-    wait = {"command": "while [ ! -e go ]; do sleep 0.05; done"}
-    steps = [{"call": "shell", "arguments": wait}, {"say": "slept"}]
-    body = {"content": f"```script\n{json.dumps(steps)}\n```", "project": project["id"]}
-    first = client.post(f"{chat}/messages", json=body)
-    assert first.status_code == 202, first.text
-    assert client.post(f"{chat}/messages", json={"content": "now"}).status_code == 409
-    later = {"content": "later", "on_busy": "queue"}
-    assert client.post(f"{chat}/messages", json=later).json()["queued"] is True
-    (folder / "go").touch()
-
-    def said() -> list[str] | None:
-        lines = client.get(chat).json()["messages"]
-        done = len(lines) == 4 and all(line["state"] == "done" for line in lines)
-        return [line["content"] for line in lines if line["role"] == "assistant"] if done else None
-
-    assert wait_for(said, "both answers") == ["slept", "You said: later"]
-    assert client.get(chat).json()["message_count"] == 2
-    assert client.delete(chat).json()["is_active"] is False

@@ -29,9 +29,11 @@ CONFIG = '[providers.stub]\ndriver = "scripted"\n[aliases]\ndefault = "stub:one"
 class ApiServer:
     """A running API; `double` plays the workflows."""
 
-    def __init__(self, store: OpenStore, home: Path, *, ping_s: float | None = None) -> None:
+    def __init__(
+        self, store: OpenStore, home: Path, *, ping_s: float | None = None, config: str = CONFIG
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        (home / "config.toml").write_text(CONFIG)
+        (home / "config.toml").write_text(config)
         self.store = store
         self.ping_s = ping_s
         self.port = ports.free_port()

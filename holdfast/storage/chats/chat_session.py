@@ -1,18 +1,40 @@
-"""A chat's session as connectors know it (T-009)."""
+"""A chat of a connector: where it takes place, its session, and the lines of its log (T-009)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, get_args
+from typing import Literal
+
+from holdfast.domain.clock import now_ms
+from holdfast.domain.ids import new_id
 
 Mode = Literal["plan", "auto"]
-MODES: tuple[str, ...] = get_args(Mode)
 
 
 def now() -> datetime:
-    """Now, in UTC."""
-    return datetime.now(UTC)
+    """Now in UTC, in whole milliseconds as the database stores them."""
+    return from_ms(now_ms())
+
+
+def from_ms(at: int) -> datetime:
+    """Milliseconds since the epoch as a time in UTC."""
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def to_ms(at: datetime) -> int:
+    """A time as milliseconds since the epoch."""
+    return round(at.timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose chat it is and where it takes place; never joined into one string."""
+
+    operator_id: str
+    user_id: str
+    chat_id: str
+    connector: str = "api"
 
 
 @dataclass
@@ -23,7 +45,7 @@ class ChatSession:
     user_id: str
     chat_id: str
     working_directory: str
-    # The conversation that goes on; None begins a fresh one with the next message (T-010).
+    # The session that answers the next message; None begins a new one (T-010).
     claude_session_id: str | None = None
     created_at: datetime = field(default_factory=now)
     last_used: datetime = field(default_factory=now)
@@ -31,6 +53,7 @@ class ChatSession:
     message_count: int = 0
     mode: str = "plan"
     is_active: bool = True
+    id: str = field(default_factory=new_id)
 
     @property
     def key(self) -> tuple[str, str]:

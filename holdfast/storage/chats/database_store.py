@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast.domain.clock import now_ms
-from holdfast.domain.ids import new_id
 from holdfast.storage.chats import rows
-from holdfast.storage.chats.chat_session import ChatSession, LoggedMessage
-from holdfast.storage.chats.session_store import MemorySessionStore, SessionStore
-from holdfast.storage.database.engine import Store
-
-BACKENDS = ("memory", "database")
+from holdfast.storage.chats.chat_session import ChatSession, Place
+from holdfast.storage.database.engine import Db, Store
 
 
 class DatabaseSessionStore:
-    """The chats of one operator and connector, with their log (T-012 to T-017)."""
+    """The chats of one operator (T-012, T-013).
 
-    def __init__(self, store: Store, operator_id: str, connector: str = rows.CONNECTOR) -> None:
+    `current` and `put` work within a transaction of the caller, so that a session and what is
+    said in it are stored together, and a change by another process is seen.
+    """
+
+    def __init__(self, store: Store, operator_id: str) -> None:
         self._store = store
         self._operator_id = operator_id
-        self._connector = connector
 
     async def setup(self) -> None:
         """Nothing to do: the tables are made when the store is opened."""
@@ -28,61 +26,32 @@ class DatabaseSessionStore:
 
     async def save(self, session: ChatSession) -> None:
         """Store the session in the place of the one before."""
-        await self._store.awrite(
-            lambda db: rows.save(db, self._operator_id, self._connector, session)
-        )
+        await self._store.awrite(lambda db: self.put(db, session))
 
     async def load(self, user_id: str, chat_id: str) -> ChatSession | None:
         """The active session, or None."""
-        chat = await self._store.aread(
-            lambda db: rows.load(db, self._operator_id, self._connector, user_id, chat_id)
-        )
-        return None if chat is None else rows.as_session(chat)
+        return await self._store.aread(lambda db: rows.load(db, self._place(user_id, chat_id)))
 
     async def delete(self, user_id: str, chat_id: str) -> None:
-        """The session is no longer active; its row and its log stay."""
-        await self._store.awrite(
-            lambda db: rows.deactivate(db, self._operator_id, self._connector, user_id, chat_id)
-        )
+        """The session is no longer active; its row stays."""
+        await self._store.awrite(lambda db: rows.deactivate(db, self._place(user_id, chat_id)))
 
-    async def save_message(
-        self,
-        user_id: str,
-        chat_id: str,
-        role: str,
-        content: str,
-        cost: float | None = None,
-        duration_ms: int | None = None,
-        session_id: str | None = None,
-    ) -> str:
-        """Append one line to the log; its id."""
-        line = LoggedMessage(
-            new_id(), user_id, chat_id, role, content, cost, duration_ms, session_id, now_ms()
-        )
-        await self._store.awrite(lambda db: rows.log(db, self._operator_id, self._connector, line))
-        return line.id
-
-    async def get_messages(
-        self, user_id: str, chat_id: str, limit: int = 50, offset: int = 0
-    ) -> list[LoggedMessage]:
-        """Lines by time, then id."""
+    async def active(self, *, limit: int) -> list[ChatSession]:
+        """Active sessions, the one used last first."""
         return await self._store.aread(
-            lambda db: rows.messages(
-                db,
-                self._operator_id,
-                self._connector,
-                user_id,
-                chat_id,
-                limit=limit,
-                offset=offset,
-            )
+            lambda db: rows.of_operator(db, self._operator_id, limit=limit)
         )
 
+    def current(self, db: Db, user_id: str, chat_id: str, *, lock: bool) -> ChatSession | None:
+        """The active session; with `lock` nobody else changes it until the transaction ends."""
+        place = self._place(user_id, chat_id)
+        if lock:
+            rows.lock(db, place)
+        return rows.load(db, place)
 
-def build_store(backend: str, store: Store | None, operator_id: str) -> SessionStore:
-    """The backend by its name (T-018); one of your own needs only the protocol."""
-    if backend == "memory":
-        return MemorySessionStore()
-    if backend == "database" and store is not None:
-        return DatabaseSessionStore(store, operator_id)
-    raise ValueError(f"no such backend for chats: {backend}; there are {', '.join(BACKENDS)}")
+    def put(self, db: Db, session: ChatSession) -> None:
+        """Store the session in the place of the one before."""
+        rows.save(db, self._place(*session.key), session)
+
+    def _place(self, user_id: str, chat_id: str) -> Place:
+        return Place(self._operator_id, user_id, chat_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from holdfast.storage.chats.chat_session import ChatSession
 
@@ -31,8 +32,17 @@ class SessionStore(Protocol):
         ...
 
 
+@runtime_checkable
+class ListingStore(Protocol):
+    """A store that can also say which sessions it has."""
+
+    async def active(self, *, limit: int) -> list[ChatSession]:
+        """Active sessions, the one used last first."""
+        ...
+
+
 class MemorySessionStore:
-    """For tests and trials: nothing survives, and a deleted session is gone (T-011)."""
+    """For trials and tests: nothing survives the process, and a deleted session is gone (T-011)."""
 
     def __init__(self) -> None:
         # A pair, not one joined string: "a:b" in "c" is not "a" in "b:c".
@@ -56,3 +66,13 @@ class MemorySessionStore:
     async def delete(self, user_id: str, chat_id: str) -> None:
         """Forget it."""
         self._sessions.pop((user_id, chat_id), None)
+
+    async def active(self, *, limit: int) -> list[ChatSession]:
+        """Active sessions, the one used last first."""
+        return latest(self._sessions.values(), limit=limit)
+
+
+def latest(sessions: Iterable[ChatSession], *, limit: int) -> list[ChatSession]:
+    """The active ones, the one used last first."""
+    active = [session for session in sessions if session.is_active]
+    return sorted(active, key=lambda session: session.last_used, reverse=True)[:limit]

@@ -1,69 +1,36 @@
-"""Chats over HTTP, with the workflows doubled, and the worker's loop that serves those who wait."""
+"""Chats over HTTP, with the workflows doubled: finding, waiting, ending."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import api.chats
+from holdfast.domain.commands import Answer, Command
+from holdfast.domain.errors import Unavailable
 from holdfast.domain.ids import new_id
-from holdfast.storage.chats import conversations, rows
-from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import Run
-from holdfast.storage.database.tables_library import ChatMessage
-from holdfast.storage.sessions import messages, runs, sessions
-from tests.support.api_server import Caller
-
-PATH = "/chats/ann@example/room-1"
-
-
-def say(caller: Caller, content: str, **fields: Any) -> dict[str, Any]:
-    """A message that is taken."""
-    answer = caller.http.post(f"{PATH}/messages", json={"content": content, **fields})
-    assert answer.status_code == 202, answer.text
-    taken: dict[str, Any] = answer.json()
-    return taken
+from holdfast.storage.chats import delivery
+from holdfast.storage.chats.chat_session import Place
+from holdfast.storage.chats.conversations import Wanted
+from holdfast.storage.chats.database_store import DatabaseSessionStore
+from holdfast.storage.chats.delivery import Incoming
+from holdfast.storage.chats.session_manager import SessionManager
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.sessions import runs
+from tests.support.api_server import ApiServer, Caller
+from tests.support.chatting import PATH, answer_run, lines, say, sent_to, show, state_of
+from tests.support.waiting import wait_for
 
 
-def answer_run(caller: Caller, session_id: str, content: str) -> None:
-    """Let the run end with an answer."""
-
-    def reply(db: Any) -> None:
-        run_id = sessions.get(db, session_id).active_run
-        said = messages.append(db, session_id, role="primary", content=content, run_id=run_id)
-        change(db, Run, run_id, primary_response=said.id, cost_usd=0.5)
-
-    caller.api.store.write(reply)
-    caller.api.double.finish(session_id)
-
-
-def settle(caller: Caller, *, lost_after_ms: int = 60_000) -> None:
-    """What the worker does with lines that were sent."""
-    store = caller.api.store
-    for line in _lines(caller, "sent"):
-        store.write(
-            lambda db, line=line: conversations.settle(db, line, lost_after_ms=lost_after_ms)  # type: ignore[misc]
-        )
-
-
-def claim(caller: Caller) -> list[str]:
-    """What the worker does with lines that wait: the messages that it would send now."""
-    store = caller.api.store
-    claimed = []
-    for line in _lines(caller, "queued"):
-        session = store.write(
-            lambda db, line=line: conversations.claim_next(db, store.home, line)  # type: ignore[misc]
-        )
-        if session is not None:
-            claimed.append(line.content)
-    return claimed
-
-
-def _lines(caller: Caller, state: str) -> list[ChatMessage]:
-    """The caller's lines; others of the shared store are not this test's."""
-    found = caller.api.store.read(lambda db: rows.in_state(db, state, limit=1_000))
-    return [line for line in found if line.operator_id == caller.id]
+@pytest.fixture(scope="module", autouse=True)
+def quick_rounds() -> Iterator[None]:
+    """Messages that wait are looked after without a pause to speak of."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api.chats, "BUSY_PAUSE_S", 0.02)
+        patch.setattr(api.chats, "IDLE_PAUSE_S", 0.02)
+        yield
 
 
 @pytest.mark.req("T-003", "T-004", "T-017")
@@ -74,8 +41,7 @@ def test_a_chat_makes_its_session_and_goes_on_with_it(caller: Caller) -> None:
     assert (first["session"]["source"], first["session"]["mode"]) == ("telegram", "auto")
     assert Path(first["session"]["working_directory"]).is_dir()
     answer_run(caller, first["session_id"], "hi there")
-    settle(caller)
-    chat = caller.http.get(PATH).json()
+    chat = show(caller)
     assert chat["session_id"] == first["session_id"]
     assert [(line["role"], line["content"]) for line in chat["messages"]] == [
         ("user", "hello"),
@@ -112,42 +78,40 @@ def test_a_busy_chat_refuses_or_lets_wait_in_order(caller: Caller) -> None:
     first = say(caller, "one")
     refused = caller.http.post(f"{PATH}/messages", json={"content": "two"})
     assert refused.status_code == 409
-    waiting = [say(caller, text, on_busy="queue") for text in ("two", "three")]
-    assert [item["queued"] for item in waiting] == [True, True]
-    assert [item["reason"] for item in waiting] == ["busy", "busy"]
-    assert waiting[1]["chat"]["waiting"] == 2
-    assert claim(caller) == []
-    answer_run(caller, first["session_id"], "done one")
-    settle(caller)
-    # Two waits, so a new message may not overtake it although nothing runs.
-    late = say(caller, "four", on_busy="queue")
-    assert late["queued"]
-    assert claim(caller) == ["two"]
-    assert claim(caller) == []
-    listed = caller.http.get(f"{PATH}/messages").json()["items"]
-    assert [line["content"] for line in listed if line["role"] == "user"] == [
-        "one",
-        "two",
-        "three",
-        "four",
-    ]
+    waiting = [say(caller, text, on_busy="queue") for text in ("two", "three", "four")]
+    assert [item["queued"] for item in waiting] == [True, True, True]
+    assert [item["reason"] for item in waiting] == ["busy", "busy", "busy"]
+    assert waiting[2]["chat"]["waiting"] == 3
+    session_id = first["session_id"]
+    for content in ("one", "two", "three", "four"):
+        wait_for(lambda: state_of(caller, session_id) == "running", "the next message to run")
+        assert sent_to(caller)[-1] == (content, session_id)
+        answer_run(caller, session_id, f"done {content}")
+    # Each was sent once: none before the run of the one before it was over.
+    assert [content for content, _ in sent_to(caller)] == ["one", "two", "three", "four"]
+    assert lines(caller)[-1] == ("assistant", "done four")
+    assert (show(caller)["message_count"], show(caller)["waiting"]) == (4, 0)
 
 
-def test_a_line_whose_sender_died_waits_again(caller: Caller) -> None:
-    say(caller, "one")
-    store, line_id = caller.api.store, new_id()
-
-    def die(db: Any) -> None:
-        chat = rows.load(db, caller.id, "api", "ann@example", "room-1")
-        assert chat is not None
-        place = conversations.Place(caller.id, "ann@example", "room-1")
-        conversations.send_now(db, place, chat.session_id, line_id, "lost")
-
-    store.write(die)
-    settle(caller)
-    assert line_id in [line.id for line in _lines(caller, "sent")]
-    settle(caller, lost_after_ms=-1)
-    assert [line.content for line in _lines(caller, "queued")] == ["lost"]
+async def test_a_message_whose_sender_died_is_sent_again(
+    own_api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, caller = own_api.store, own_api.operator()
+    place = Place(caller.id, "ann@example", "room-1")
+    said = Incoming(new_id(), "lost", may_wait=False)
+    session_id = show(caller)["session_id"]
+    manager = SessionManager(DatabaseSessionStore(store, caller.id), store)
+    chat = await manager.find(place.user_id, place.chat_id)
+    assert chat is not None
+    # Staged by an API that was killed before it could ask the session.
+    await manager.change(
+        chat, lambda db, chat: delivery.say(db, store.home, place, chat, Wanted(), said)
+    )
+    assert show(caller)["messages"][0]["state"] == "sent"
+    monkeypatch.setattr(api.chats, "LOST_AFTER_MS", -1)
+    wait_for(lambda: state_of(caller, session_id) == "running", "the message to be sent again")
+    assert sent_to(caller) == [("lost", session_id)]
+    caller.close()
 
 
 @pytest.mark.req("T-007", "T-012")
@@ -156,21 +120,31 @@ def test_a_deleted_chat_stays_in_the_log_and_begins_anew(caller: Caller) -> None
     say(caller, "two", on_busy="queue")
     assert caller.http.delete(PATH).json()["is_active"] is False
     assert caller.http.delete(PATH).status_code == 404
-    assert claim(caller) == []
-    kept = caller.http.get(f"{PATH}/messages").json()["items"]
-    assert [line["content"] for line in kept] == ["one"]
+    assert caller.http.get("/chats").json()["items"] == []
+    assert lines(caller) == [("user", "one")]
+    answer_run(caller, first["session_id"], "too late")
     fresh = say(caller, "three")
     assert fresh["session_id"] != first["session_id"]
-    listed = caller.http.get(f"{PATH}/messages", params={"limit": 1, "offset": 1}).json()
+    # What belonged to the chat before is not counted in the new one, and "two" was never sent.
+    assert (fresh["chat"]["message_count"], state_of(caller, first["session_id"])) == (0, "idle")
+    listed = caller.http.get(f"{PATH}/messages", params={"limit": 1, "offset": 2}).json()
     assert [line["content"] for line in listed["items"]] == ["three"]
 
 
-def test_a_session_that_is_over_is_followed_by_a_new_one(caller: Caller) -> None:
-    first = say(caller, "one")
-    caller.api.double.finish(first["session_id"])
+def test_a_session_that_is_over_is_followed_by_one_in_the_same_folder(
+    caller: Caller, tmp_path: Path
+) -> None:
+    project = caller.project(tmp_path / "folder")
+    first = say(caller, "one", project=project["id"], mode="auto", source="telegram")
+    say(caller, "two", on_busy="queue")
+    # Ended while "two" waits: it goes to the session that follows.
     assert caller.http.delete(f"/sessions/{first['session_id']}?confirm=true").status_code == 200
-    second = say(caller, "two")
-    assert second["session_id"] != first["session_id"]
+    wait_for(lambda: show(caller)["session_id"] != first["session_id"], "the next session")
+    chat = show(caller)
+    assert chat["session"]["project_id"] == project["id"]
+    assert chat["working_directory"] == first["session"]["working_directory"]
+    assert (chat["session"]["mode"], chat["session"]["source"]) == ("auto", "telegram")
+    wait_for(lambda: ("two", chat["session_id"]) in sent_to(caller), "the message that waited")
 
 
 def test_a_chat_may_take_place_in_a_project(caller: Caller, tmp_path: Path) -> None:
@@ -187,6 +161,7 @@ def test_a_chat_may_take_place_in_a_project(caller: Caller, tmp_path: Path) -> N
     for fields in ({"project": "absent"}, {"working_directory": "relative"}, {"mode": "odd"}):
         body = {"content": "x", **fields}
         assert caller.http.post("/chats/x/y/messages", json=body).status_code in (400, 404)
+    assert caller.http.get("/chats/x/y/messages").status_code == 404
 
 
 def test_the_same_key_says_it_once(caller: Caller) -> None:
@@ -199,3 +174,24 @@ def test_the_same_key_says_it_once(caller: Caller) -> None:
     assert len(caller.http.get(PATH).json()["messages"]) == 1
     found = caller.api.store.read(lambda db: runs.find(db, answers[0]["run"]["id"]))
     assert found is not None
+
+
+def test_a_repeated_request_is_not_refused_because_its_own_message_runs(
+    own_api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, send = own_api.operator(), own_api.double.send
+
+    async def lose_the_answer(session: SessionRow, name: str, command: Command) -> Answer:
+        await send(session, name, command)
+        monkeypatch.setattr(own_api.double, "send", send)
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(own_api.double, "send", lose_the_answer)
+    headers, body = {"Idempotency-Key": new_id()}, {"content": "hello"}
+    first = caller.http.post(f"{PATH}/messages", json=body, headers=headers)
+    assert first.status_code == 503
+    second = caller.http.post(f"{PATH}/messages", json=body, headers=headers)
+    assert (second.status_code, second.json()["queued"]) == (202, False)
+    assert second.json()["run"]["state"] == "running"
+    assert lines(caller) == [("user", "hello")]
+    caller.close()

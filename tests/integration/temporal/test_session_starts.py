@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from temporalio.converter import decode_typed_search_attributes
 
-from holdfast.domain.ids import new_id
-from holdfast.storage.chats import conversations
-from holdfast.storage.chats.conversations import Place, Wanted
-from holdfast.storage.database.engine import Db
 from holdfast.storage.sessions import titles
+from tests.support.chat_lines import open_chat, queue_lines
 from tests.support.local_worker import LocalWorker, script
-from worker.chats import drain
 from worker.queue import start_waiting
 from worker.recovery import restart_lost
 
@@ -59,17 +55,10 @@ async def test_the_queue_starts_a_session_with_its_search_attributes(worker: Loc
 
 
 async def test_a_chat_starts_a_session_with_its_search_attributes(worker: LocalWorker) -> None:
-    place = Place(worker.operator_id, "ann", "room")
-    wanted = Wanted(project_id=worker.project_id)
-
-    def say(db: Db) -> str:
-        _, session = conversations.open_chat(db, worker.store.home, place, wanted)
-        titles.set_title(db, session.id, TITLE)
-        conversations.enqueue(db, place, session.id, new_id(), "hello")
-        return session.id
-
-    session = await worker.store.awrite(say)
-    assert await drain(worker.sessions, worker.store) == 1
+    chats, chat, place = await open_chat(worker)
+    session = await queue_lines(chat, place, "hello")
+    worker.store.write(lambda db: titles.set_title(db, session, TITLE))
+    assert await chats.deliver(worker.sessions)
     await worker.state(session, "idle")
     assert await shown_at_start(worker, session) == expected(worker, session, "idle")
 

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.ids import new_id
-from holdfast.storage.chats import conversations, rows
-from holdfast.storage.chats.conversations import Place, Wanted
+from holdfast.storage.chats import chat_log
 from holdfast.storage.database.engine import Db
 from holdfast.storage.log import causes, events
-from holdfast.storage.sessions import sessions, tool_calls
+from holdfast.storage.sessions import tool_calls
 from holdfast.storage.sessions.usage import usage
-from tests.support.local_worker import LocalWorker, script, until
-from worker.chats import drain
+from tests.support.chat_lines import open_chat, queue_lines
+from tests.support.local_worker import LocalWorker, script
 
 
 def traced(worker: LocalWorker, session_id: str, kind: str) -> dict[str, Any]:
@@ -85,35 +83,14 @@ async def test_a_finished_run_gives_its_session_a_title(worker: LocalWorker) -> 
     assert (row.title, row.title_source) == ("Mend the roof", "auto")
 
 
-@pytest.mark.req("T-017")
+@pytest.mark.req("T-006", "T-017")
 async def test_chat_messages_that_wait_are_sent_one_after_the_other(worker: LocalWorker) -> None:
-    place = Place(worker.operator_id, "ann", "room")
-    wanted = Wanted(project_id=worker.project_id)
-    ids = [new_id() for _ in range(3)]
-
-    def queue(db: Db) -> str:
-        chat, session = conversations.open_chat(db, worker.store.home, place, wanted)
-        for number, message_id in enumerate(ids):
-            conversations.enqueue(db, place, session.id, message_id, f"line {number}")
-        return chat.session_id
-
-    session_id = await worker.store.awrite(queue)
-
-    async def drained() -> bool:
-        return await drain(worker.sessions, worker.store) == 0
-
-    for _ in range(600):
-        if await drained():
-            break
-        await until(lambda: _settled(worker, session_id), "the run that a chat began")
-    log = worker.store.read(lambda db: rows.messages(db, *place.key))
+    chats, chat, place = await open_chat(worker)
+    session_id = await queue_lines(chat, place, "line 0", "line 1", "line 2")
+    while await chats.deliver(worker.sessions):
+        await worker.state(session_id, "idle")
+    log = worker.store.read(lambda db: chat_log.get_messages(db, place))
     assert [line.content for line in log if line.role == "user"] == ["line 0", "line 1", "line 2"]
     assert [line.state for line in log] == ["done"] * len(log)
     assert len([line for line in log if line.role == "assistant"]) == 3
-    chat = worker.store.read(lambda db: rows.load(db, *place.key))
-    assert chat is not None
-    assert chat.message_count == 3
-
-
-def _settled(worker: LocalWorker, session_id: str) -> bool:
-    return worker.store.read(lambda db: sessions.get(db, session_id)).state == "idle"
+    assert await chat.read(lambda _db, session: session.message_count) == 3

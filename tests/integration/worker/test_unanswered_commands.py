@@ -8,14 +8,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.domain.commands import Answer, Command
 from holdfast.domain.errors import Conflict, Unavailable
-from holdfast.domain.ids import new_id
-from holdfast.storage.chats import conversations, rows
-from holdfast.storage.chats.conversations import Place, Wanted
-from holdfast.storage.database.engine import Db
+from holdfast.storage.chats import chat_log
 from holdfast.storage.database.tables import SessionRow
 from holdfast.temporal.updates import WorkflowBroken
+from tests.support.chat_lines import open_chat, queue_lines
 from tests.support.local_worker import LocalWorker, script
-from worker.chats import drain
 from worker.queue import start_waiting
 
 TWO_SLOTS = "primary: {model: 'scripted:echo'}\nlimits: {running_sessions: 2}\nauto_resume: true\n"
@@ -61,20 +58,13 @@ async def test_a_queued_session_that_fails_to_start_holds_nobody_up(
 
 @pytest.mark.parametrize(
     ("error", "state"),
-    [(one, "queued") for one in REFUSED] + [(one, "sent") for one in UNKNOWN],
+    [(one, "queued" if isinstance(one, Conflict) else "sent") for one in REFUSED + UNKNOWN],
 )
 async def test_a_chat_message_waits_again_only_when_it_was_certainly_not_taken(
     worker: LocalWorker, error: Exception, state: str
 ) -> None:
-    place = Place(worker.operator_id, "ann", "room")
-
-    def say(db: Db) -> str:
-        wanted = Wanted(project_id=worker.project_id)
-        _, session = conversations.open_chat(db, worker.store.home, place, wanted)
-        conversations.enqueue(db, place, session.id, new_id(), "hello")
-        return session.id
-
-    session = await worker.store.awrite(say)
-    assert await drain(FailingCommands(session, error), worker.store) == 1
-    [line] = worker.store.read(lambda db: rows.messages(db, *place.key))
+    chats, chat, place = await open_chat(worker)
+    session_id = await queue_lines(chat, place, "hello")
+    assert await chats.deliver(FailingCommands(session_id, error))
+    [line] = worker.store.read(lambda db: chat_log.get_messages(db, place))
     assert line.state == state

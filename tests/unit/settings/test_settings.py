@@ -118,3 +118,16 @@ def test_a_mistake_is_named_with_its_file_and_key(text: bytes, words: str) -> No
 
 def test_an_empty_file_is_the_defaults() -> None:
     assert parse_config(b"", Path("config.toml")) == Config()
+
+
+@pytest.mark.req("T-018")
+def test_the_backend_of_chats_is_a_name_or_a_factory(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    assert Config().chats.backend == "database"
+    assert Config().chats.cache_hours == 24
+    for name in ("database", "memory", "my_package.stores:RedisStore"):
+        text = f'[chats]\nbackend = "{name}"\ncache_hours = 0.5\n'
+        assert parse_config(text.encode(), path).chats.backend == name
+    for wrong in ('backend = "paper"', 'backend = "a:b; c"', "cache_hours = 0", "store = 1"):
+        with pytest.raises(SettingsError, match="chats"):
+            parse_config(f"[chats]\n{wrong}\n".encode(), path)
