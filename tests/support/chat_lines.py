@@ -6,8 +6,7 @@ from api.chats import Chats, OpenChat
 from holdfast.domain.clock import now_ms
 from holdfast.domain.ids import new_id
 from holdfast.storage.chats import chat_log
-from holdfast.storage.chats.chat_log import LoggedMessage
-from holdfast.storage.chats.chat_session import ChatSession, Place
+from holdfast.storage.chats.chat_session import ChatSession, LoggedMessage, Place
 from holdfast.storage.chats.conversations import Wanted
 from holdfast.storage.database.engine import Db
 from tests.support.local_worker import LocalWorker
