@@ -12,7 +12,6 @@ from temporalio import activity
 from activities.agent_prompts import prompts_of_agents
 from activities.heartbeats import beating
 from activities.refusals import answering
-from activities.sessions import max_steps
 from activities.trees.restore import Restoration
 from activities.trees.snapshots import Taken, Trees
 from holdfast.agent.tools.specs import SHELL
@@ -32,11 +31,9 @@ from holdfast.domain.lifecycle import State
 from holdfast.domain.steps import ProcessesStep
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.log import events
-from holdfast.storage.moves import checkpoints, compaction_reviews, rollback
-from holdfast.storage.projects import projects
+from holdfast.storage.moves import checkpoints, rollback
 from holdfast.storage.sessions import runs, sessions, tool_calls
 from holdfast.terminal.client import TerminalClient
 
@@ -72,7 +69,6 @@ class CheckpointActivities:
                 prompts=prompts,
                 run_id=step.run_id,
                 reason=step.reason or _asked_reason(db, step.tool_call_id),
-                compaction_id=step.compaction_id,
             )
             return Paused(checkpoint_id=made.id, state=sessions.get(db, step.session_id).state)
 
@@ -226,18 +222,7 @@ def _asked_reason(db: Db, tool_call_id: str | None) -> str:
 
 
 def _resume(db: Db, store: OpenStore, step: ResumeStep) -> Resumed:
-    session = sessions.lock(db, step.session_id)
-    done = checkpoints.find(db, step.checkpoint_id) if step.checkpoint_id else None
-    repeated = (
-        bool(step.command_id) and done is not None and (done.resumed_command == step.command_id)
-    )
-    if not repeated:
-        point = checkpoints.pause_point(db, session, step.checkpoint_id)
-        record = compaction_reviews.pending_at(db, point)
-        compaction_reviews.check_verdict(step.compaction, record)
-        if record is not None:
-            return _review(db, store, step, session, point)
-    moved, edited = checkpoints.resume(
+    session = checkpoints.resume(
         db,
         store.blobs,
         step.session_id,
@@ -245,35 +230,8 @@ def _resume(db: Db, store: OpenStore, step: ResumeStep) -> Resumed:
         command_id=step.command_id,
         nothing_left=step.nothing_left,
     )
-    return _resumed(db, moved, edited)
-
-
-def _review(
-    db: Db, store: OpenStore, step: ResumeStep, session: SessionRow, point: Checkpoint
-) -> Resumed:
-    record = compaction_reviews.pending_at(db, point)
-    assert record is not None, "checked by the caller"
-    if step.compaction == "reject":
-        moved = compaction_reviews.reject(db, session, point, record, command_id=step.command_id)
-        return _resumed(db, moved, 0)
-    review = store.blobs.read_json(step.review_id) if step.review_id else {}
-    moved = compaction_reviews.approve(
-        db,
-        session,
-        point,
-        record,
-        review=review,
-        new_run_id=step.new_run_id,
-        user_id=step.user_id,
-        command_id=step.command_id,
-    )
-    return _resumed(db, moved, 0)
-
-
-def _resumed(db: Db, session: SessionRow, edited: int) -> Resumed:
-    limit = max_steps(projects.file_by_hash(db, session.dsl_hash))
     run_id = session.active_run if session.state == State.RUNNING else None
-    return Resumed(state=session.state, run_id=run_id, max_steps=limit, prompts_edited=edited)
+    return Resumed(state=session.state, run_id=run_id)
 
 
 def _saved_before(db: Db, step: TreeStep) -> TreeSaved | None:
