@@ -92,7 +92,7 @@ class CheckpointActivities:
             tree = point.undo_tree if step.undo_restore else point.tree
             if step.restore_files and tree is None and not point.tree_note:
                 tree = await self._save_late(step)
-            undo = await self._save_first(step, point) if wants_files and tree else None
+            undo = await self._save_first(step, point, tree) if wants_files and tree else None
             outcome = await self.store.awrite(
                 lambda db: rollback.roll_back(
                     db,
@@ -172,7 +172,7 @@ class CheckpointActivities:
         late = TreeStep(session_id=step.session_id, checkpoint_id=step.checkpoint_id)
         return (await self.snapshot_tree(late)).tree
 
-    async def _save_first(self, step: RollBackStep, point: Checkpoint) -> str | None:
+    async def _save_first(self, step: RollBackStep, point: Checkpoint, tree: str) -> str | None:
         """The files as they are before anything is brought back, so that it can be undone."""
         if point.rolled_back_command == step.command_id and step.command_id:
             return point.undo_tree  # a repeat: what is there now may be half restored
@@ -180,7 +180,9 @@ class CheckpointActivities:
         if session.active_run is not None:
             client = await self._terminal()
             await client.kill(run_id=session.active_run)
-        taken = await asyncio.to_thread(self.trees.take, session.working_directory)
+        taken = await asyncio.to_thread(
+            self.trees.take, session.working_directory, before_restore_of=tree
+        )
         if taken.tree is None:
             raise Conflict(f"the files cannot be restored: {taken.note}")
         return taken.tree

@@ -194,6 +194,34 @@ async def test_a_repeated_rollback_restores_the_same_files_and_can_be_undone(
     assert (bench.folder / "file").read_text() == "now"
 
 
+async def test_an_undone_restore_brings_back_a_file_that_is_ignored_by_now(bench: Bench) -> None:
+    run_id = bench.workflow.begin(bench.session_id)
+    notes = bench.folder / "notes"
+    notes.write_text("then")
+    checkpoint_id = await bench.pause(run_id)
+    tree = TreeStep(session_id=bench.session_id, checkpoint_id=checkpoint_id)
+    await bench.do(bench.steps.snapshot_tree, tree)
+    bench.workflow.resume(bench.session_id)
+    notes.unlink()
+    await bench.do(bench.steps.snapshot_tree, TreeStep(session_id=bench.session_id, run_id=run_id))
+    bench.workflow.finish(run_id)
+    (bench.folder / ".gitignore").write_text("notes\n")
+    notes.write_text("now")
+
+    def step(command_id: str, **which: Any) -> RollBackStep:
+        return RollBackStep(
+            session_id=bench.session_id,
+            checkpoint_id=checkpoint_id,
+            command_id=command_id,
+            **which,
+        )
+
+    await bench.do(bench.steps.roll_back_session, step("restore", restore_files=True))
+    assert notes.read_text() == "then"
+    await bench.do(bench.steps.roll_back_session, step("undo", undo_restore=True))
+    assert notes.read_text() == "now"
+
+
 async def test_files_are_not_saved_for_a_session_that_went_on(bench: Bench) -> None:
     run_id = bench.workflow.begin(bench.session_id)
     checkpoint_id = await bench.pause(run_id)
