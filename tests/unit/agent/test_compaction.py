@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.compaction import CompactionPlan, Entry, due, plan, usable, whole_turns
-from holdfast.agent.conversation import ToolCall, Turn, repair, validate
+from holdfast.agent.conversation import ToolCall, Turn, repair
 from holdfast.agent.summary import MARKER, SUMMARY_HEAD, summary_request, summary_text
 from holdfast.agent.tokens import estimate_turns
+from tests.support.message_format import broken_rules
 
 SECTIONS = (
     "## Goal",
@@ -98,7 +99,7 @@ def test_the_context_that_is_left_is_valid_and_smaller(entries: list[Entry]) -> 
     left = [
         Turn(e.role, e.text, e.tool_calls, e.tool_call_id) for e in entries if e.id in made.kept
     ]
-    assert validate(repair(left)) == []
+    assert broken_rules(repair(left)) == []
     tokens = sum(entry.tokens for entry in entries if entry.id in made.kept)
     assert made.tokens_after == tokens <= made.tokens_before
 
