@@ -30,7 +30,6 @@ class TodoItem:
 
     text: str
     status: str = "pending"
-    note: str | None = None
 
 
 def system_prompt(
