@@ -12,7 +12,6 @@ from temporalio import activity
 from activities.agent_prompts import prompts_of_agents
 from activities.heartbeats import beating
 from activities.refusals import answering
-from activities.sessions import max_steps
 from activities.trees.restore import Restoration
 from activities.trees.snapshots import Taken, Trees
 from holdfast.agent.tools.specs import SHELL
@@ -32,11 +31,9 @@ from holdfast.domain.lifecycle import State
 from holdfast.domain.steps import ProcessesStep
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.log import events
-from holdfast.storage.moves import checkpoints, compaction_reviews, rollback
-from holdfast.storage.projects import projects
+from holdfast.storage.moves import checkpoints, rollback
 from holdfast.storage.sessions import runs, sessions, tool_calls
 from holdfast.terminal.client import TerminalClient
 
@@ -72,7 +69,6 @@ class CheckpointActivities:
                 prompts=prompts,
                 run_id=step.run_id,
                 reason=step.reason or _asked_reason(db, step.tool_call_id),
-                compaction_id=step.compaction_id,
             )
             return Paused(checkpoint_id=made.id, state=sessions.get(db, step.session_id).state)
 
@@ -96,7 +92,7 @@ class CheckpointActivities:
             tree = point.undo_tree if step.undo_restore else point.tree
             if step.restore_files and tree is None and not point.tree_note:
                 tree = await self._save_late(step)
-            undo = await self._save_first(step, point) if wants_files and tree else None
+            undo = await self._save_first(step, point, tree) if wants_files and tree else None
             outcome = await self.store.awrite(
                 lambda db: rollback.roll_back(
                     db,
@@ -176,7 +172,7 @@ class CheckpointActivities:
         late = TreeStep(session_id=step.session_id, checkpoint_id=step.checkpoint_id)
         return (await self.snapshot_tree(late)).tree
 
-    async def _save_first(self, step: RollBackStep, point: Checkpoint) -> str | None:
+    async def _save_first(self, step: RollBackStep, point: Checkpoint, tree: str) -> str | None:
         """The files as they are before anything is brought back, so that it can be undone."""
         if point.rolled_back_command == step.command_id and step.command_id:
             return point.undo_tree  # a repeat: what is there now may be half restored
@@ -184,7 +180,9 @@ class CheckpointActivities:
         if session.active_run is not None:
             client = await self._terminal()
             await client.kill(run_id=session.active_run)
-        taken = await asyncio.to_thread(self.trees.take, session.working_directory)
+        taken = await asyncio.to_thread(
+            self.trees.take, session.working_directory, before_restore_of=tree
+        )
         if taken.tree is None:
             raise Conflict(f"the files cannot be restored: {taken.note}")
         return taken.tree
@@ -226,18 +224,7 @@ def _asked_reason(db: Db, tool_call_id: str | None) -> str:
 
 
 def _resume(db: Db, store: OpenStore, step: ResumeStep) -> Resumed:
-    session = sessions.lock(db, step.session_id)
-    done = checkpoints.find(db, step.checkpoint_id) if step.checkpoint_id else None
-    repeated = (
-        bool(step.command_id) and done is not None and (done.resumed_command == step.command_id)
-    )
-    if not repeated:
-        point = checkpoints.pause_point(db, session, step.checkpoint_id)
-        record = compaction_reviews.pending_at(db, point)
-        compaction_reviews.check_verdict(step.compaction, record)
-        if record is not None:
-            return _review(db, store, step, session, point)
-    moved, edited = checkpoints.resume(
+    session = checkpoints.resume(
         db,
         store.blobs,
         step.session_id,
@@ -245,35 +232,8 @@ def _resume(db: Db, store: OpenStore, step: ResumeStep) -> Resumed:
         command_id=step.command_id,
         nothing_left=step.nothing_left,
     )
-    return _resumed(db, moved, edited)
-
-
-def _review(
-    db: Db, store: OpenStore, step: ResumeStep, session: SessionRow, point: Checkpoint
-) -> Resumed:
-    record = compaction_reviews.pending_at(db, point)
-    assert record is not None, "checked by the caller"
-    if step.compaction == "reject":
-        moved = compaction_reviews.reject(db, session, point, record, command_id=step.command_id)
-        return _resumed(db, moved, 0)
-    review = store.blobs.read_json(step.review_id) if step.review_id else {}
-    moved = compaction_reviews.approve(
-        db,
-        session,
-        point,
-        record,
-        review=review,
-        new_run_id=step.new_run_id,
-        user_id=step.user_id,
-        command_id=step.command_id,
-    )
-    return _resumed(db, moved, 0)
-
-
-def _resumed(db: Db, session: SessionRow, edited: int) -> Resumed:
-    limit = max_steps(projects.file_by_hash(db, session.dsl_hash))
     run_id = session.active_run if session.state == State.RUNNING else None
-    return Resumed(state=session.state, run_id=run_id, max_steps=limit, prompts_edited=edited)
+    return Resumed(state=session.state, run_id=run_id)
 
 
 def _saved_before(db: Db, step: TreeStep) -> TreeSaved | None:

@@ -41,7 +41,6 @@ SEARCH_WAIT_S = 3.0
 class Parts:
     """Everything that must be closed when the worker stops."""
 
-    store: OpenStore
     terminals: Terminals
     config: Callable[[], Config]
     trees: Trees
@@ -75,7 +74,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         MemoryActivities(store, pool),
     ]
     steps = [step for family in families for step in _steps(family)]
-    return Parts(store, terminals, config, pausing.trees, (pool, asked_shelf), steps)
+    return Parts(terminals, config, pausing.trees, (pool, asked_shelf), steps)
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:

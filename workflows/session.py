@@ -246,8 +246,6 @@ class SessionWorkflow:
             created_by="operator",
             reason=command.reason,
             run_id=core.run.run_id if core.run is not None else None,
-            user_id=command.user_id or core.carried.operator,
-            command_id=command.command_id,
         )
         await core.pause_at(step)
         return Answer(
@@ -268,7 +266,6 @@ class SessionWorkflow:
         step = ResumeStep(
             session_id=core.id,
             checkpoint_id=checkpoint_id,
-            user_id=user,
             command_id=command.command_id,
             nothing_left=core.run.answered and not core.run.pending,
         )

@@ -60,7 +60,6 @@ class SessionCore(Host):
         self.stop: Stop | None = None
         self.rolling = False
         self._task: asyncio.Task[Ending] | None = None
-        self._loop: AgentLoop | None = None
         self.background = Background()
         self.gate = Gate(lambda: self.state is State.RUNNING)
         self.children = Children(session_id)

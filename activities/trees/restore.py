@@ -15,12 +15,11 @@ IGNORE_FILE = ".gitignore"
 
 @dataclass
 class Restoration:
-    """What a restore did. `undo_tree` brings back what was there before it."""
+    """What a restore did, and what it left as it was."""
 
     restored: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     not_undone: list[str] = field(default_factory=list)
-    undo_tree: str | None = None
 
 
 class Restore:
@@ -29,7 +28,6 @@ class Restore:
     def __init__(self, git: ShadowGit, tree: str, undo: str) -> None:
         self._git = git
         self._tree = tree
-        self._undo = undo
         self._never_saved = _skipped_in(git, tree)
         self._saved = set(git.listed("ls-tree", "-rz", "--name-only", undo, count_max=PATHS_MAX))
         self._wanted, self._surplus = self._differences(undo)
@@ -66,7 +64,6 @@ class Restore:
             restored=_shown(self._restored),
             deleted=_shown(self._deleted),
             not_undone=_shown(left),
-            undo_tree=self._undo,
         )
 
     def _differences(self, now: str) -> tuple[list[str], list[str]]:

@@ -55,19 +55,18 @@ class Trees:
         self._hidden = tuple(path.resolve() for path in hidden)
         self._limits = limits or Limits()
 
-    def snapshot(self, working_directory: str | Path) -> str | None:
-        """The id of a snapshot, or None when there can be none."""
-        return self.take(working_directory).tree
+    def take(self, working_directory: str | Path, *, before_restore_of: str | None = None) -> Taken:
+        """Save the files as they are; quick when nothing changed, refused when there are many.
 
-    def take(self, working_directory: str | Path) -> Taken:
-        """Save the files as they are; quick when nothing changed, refused when there are many."""
+        Before a restore also those that it will overwrite, although .gitignore excludes them now.
+        """
         folder = Path(working_directory)
         if not folder.is_dir():
             return Taken(None, "the working directory is not a folder on this machine")
         git = self._git(folder)
         try:
             with git.locked():
-                return self._save(git)
+                return self._save(git, also=_paths_in(git, before_restore_of))
         except TooMany:
             return Taken(None, f"more than {self._limits.files} files; nothing was saved")
         except (GitTrouble, OSError) as error:
@@ -148,8 +147,7 @@ class Trees:
         return saved, dropped, skipped
 
     def _restore(self, git: ShadowGit, tree: str) -> Restoration:
-        held = git.listed("ls-tree", "-r", "-z", "--name-only", tree, count_max=2 * FILES_MAX)
-        undo = self._save(git, also=held)
+        undo = self._save(git, also=_paths_in(git, tree))
         assert undo.tree is not None, "a failed save raises"
         work = Restore(git, tree, undo.tree)
         work.run()
@@ -157,6 +155,12 @@ class Trees:
         assert after.tree is not None, "a failed save raises"
         work.check(after.tree)
         return work.answer()
+
+
+def _paths_in(git: ShadowGit, tree: str | None) -> list[str]:
+    if tree is None:
+        return []
+    return git.listed("ls-tree", "-r", "-z", "--name-only", tree, count_max=2 * FILES_MAX)
 
 
 def _forget(git: ShadowGit, kept: Collection[str]) -> int:

@@ -33,15 +33,6 @@ IDS_SHOWN_MAX = 500
 _HERMES_REQUEST = re.compile(rb'\s*\{\s*"hermes_path"\s*:')
 _KINDS = {"json": "application/json", "md": "text/markdown", "html": "text/html"}
 _NDJSON = "application/x-ndjson"
-EXPORTED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "the session",
-        "content": {"application/json": {}, "text/markdown": {}, "text/html": {}},
-    }
-}
-LINES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "one session on each line", "content": {_NDJSON: {}}}
-}
 Redact = Annotated[bool, Query(description="leave out what looks like a secret")]
 
 

@@ -26,30 +26,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """Which messages go and which stay, oldest first, and the context before and after."""
+    """Which messages go, oldest first, and how full the context was."""
 
     superseded: tuple[str, ...]
-    kept: tuple[str, ...]
     tokens_before: int
-    tokens_after: int
     tokens_usable: int
     window_upper: float
     window_lower: float
 
     @property
-    def reached(self) -> bool:
-        """Whether it frees as much as asked; false twice in a row must pause the session."""
-        return self.tokens_after <= self.window_lower * self.tokens_usable
-
-    @property
     def threshold_estimate(self) -> float:
         """How full the context was, as a fraction (K-074)."""
         return round(self.tokens_before / self.tokens_usable, 4)
-
-    @property
-    def after_estimate(self) -> float:
-        """How full it is once the plan is carried out, as a fraction (K-074)."""
-        return round(self.tokens_after / self.tokens_usable, 4)
 
 
 def usable(window: int, reserved: int | None = None) -> int:
@@ -98,9 +86,7 @@ def plan(
             tokens -= sum(messages[index].tokens for index in turn)
     return CompactionPlan(
         superseded=tuple(entry.id for index, entry in enumerate(messages) if index in gone),
-        kept=tuple(entry.id for index, entry in enumerate(messages) if index not in gone),
         tokens_before=before,
-        tokens_after=tokens if gone else before,
         tokens_usable=available,
         window_upper=upper,
         window_lower=lower,

@@ -30,7 +30,6 @@ class TodoItem:
 
     text: str
     status: str = "pending"
-    note: str | None = None
 
 
 def system_prompt(
@@ -132,11 +131,3 @@ def has_todo_result(turns: Sequence[Turn]) -> bool:
         if turn.tool_name == specs.TODO.name:
             return True
     return False
-
-
-def prompt_notice(old_hash: str, new_hash: str) -> str:
-    """K-065: what the primary reads after its prompts were edited at a checkpoint."""
-    return (
-        "System prompts were updated at this checkpoint. "
-        f"Previous prompt hash: {old_hash}, new prompt hash: {new_hash}."
-    )

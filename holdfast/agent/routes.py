@@ -26,11 +26,6 @@ class Route:
     context_window: int | None = None
     prices: Prices | None = None
 
-    @property
-    def name(self) -> str:
-        """The route as operators write it: `provider:model`."""
-        return f"{self.provider}:{self.model}"
-
 
 def resolve(config: Config, name: str, override: str | None = None) -> Route:
     """The route of `override` (`provider:model`, before any alias: K-129), else of `name`."""

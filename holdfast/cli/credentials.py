@@ -12,6 +12,7 @@ from holdfast.settings.environment import Settings, SettingsError
 from holdfast.supervisor.launch import launch_file
 
 if TYPE_CHECKING:
+    from holdfast.storage.database.engine import Db
     from holdfast.storage.database.opening import OpenStore
 
 DEFAULT_OPERATOR = "local"
@@ -50,7 +51,7 @@ def add_operator(settings: Settings, name: str) -> tuple[str, str]:
     """A new operator: its id and its token."""
     from holdfast.storage.projects import operators
 
-    def add(db: operators.Db) -> tuple[str, str]:
+    def add(db: Db) -> tuple[str, str]:
         made = operators.add(db, name)
         return made.id, operators.issue_token(db, made.id)
 
@@ -104,7 +105,7 @@ def _local_token(settings: Settings, store: OpenStore) -> str:
 def _launch_token(store: OpenStore, name: str) -> str:
     from holdfast.storage.projects import operators
 
-    def issue(db: operators.Db) -> str:
+    def issue(db: Db) -> str:
         if name == DEFAULT_OPERATOR:
             operators.ensure_default(db)
         return operators.issue_token(db, operators.by_name(db, name).id, kind="launch")

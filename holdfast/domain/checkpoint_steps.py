@@ -14,9 +14,6 @@ class PauseStep:
     run_id: str | None = None
     created_by: str = "operator"  # operator | model | compaction | budget
     reason: str = ""
-    user_id: str = ""
-    command_id: str = ""
-    compaction_id: str | None = None
     tool_call_id: str | None = None  # the model's own words are in this call
 
 
@@ -34,12 +31,8 @@ class ResumeStep:
 
     session_id: str
     checkpoint_id: str | None
-    new_run_id: str = ""  # of the run that goes on after an approved compaction
-    user_id: str = ""
     command_id: str = ""
     nothing_left: bool = False
-    compaction: str | None = None  # approve | reject
-    review_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +41,6 @@ class Resumed:
 
     state: str
     run_id: str | None = None
-    max_steps: int = 200
-    prompts_edited: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

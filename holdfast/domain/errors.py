@@ -99,13 +99,6 @@ class RateLimited(Refusal):
     code = "rate_limited"
 
 
-class ProviderUnreachable(Refusal):
-    """The model's provider does not answer."""
-
-    status = 502
-    code = "provider_unreachable"
-
-
 class Unavailable(Refusal):
     """A part of ours does not answer just now; the same request may work later."""
 

@@ -354,6 +354,3 @@ class IssueBound(Event):
     kind = "issue.bound"
     session_id: str
     issue_id: str | None
-
-
-KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in Event.__subclasses__()}

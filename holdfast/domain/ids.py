@@ -26,12 +26,3 @@ def new_id() -> str:
 def least_id(at_ms: int) -> str:
     """What sorts before every id that was made at this time or later."""
     return str(ULID.from_int(at_ms << _RANDOM_BITS))
-
-
-def is_id(text: str) -> bool:
-    """Whether `text` is a whole ULID."""
-    try:
-        ULID.from_str(text)
-    except ValueError:
-        return False
-    return True

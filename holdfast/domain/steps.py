@@ -13,7 +13,6 @@ class PendingCall:
     name: str
     summary: str = ""
     alone: bool = False  # not at the same time as others
-    timeout_s: float = 600.0
     subagent: str | None = None
 
 

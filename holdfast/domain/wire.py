@@ -6,19 +6,6 @@ WORKFLOW = "Session"
 SUBAGENT_WORKFLOW = "Subagent"
 MEMORY_WORKFLOW = "MemorySync"
 
-# Updates; those in SIGNALS are signals of the same name too.
-UPDATES = (
-    "message",
-    "checkpoint",
-    "resume",
-    "discard",
-    "rollback",
-    "cancel",
-    "end",
-    "reopen",
-    "compact",
-)
-SIGNALS = ("message", "checkpoint", "resume", "cancel", "end")
 
 SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
 

@@ -61,29 +61,6 @@ def read_file(project: Path, document: Document) -> str:
         return file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
 
 
-def is_memory_path(project: Path, extra_paths: Sequence[str], path: Path) -> bool:
-    """Whether a change at `path`, which may be gone by now, may change what is remembered."""
-    for root in {project, project.resolve()}:
-        if path.parent == root and path.name in ROOT_FILES:
-            return True
-        if _is_inside(path, root / ROOT_FOLDER):
-            return True
-    for extra in _extra_roots(project, extra_paths):
-        if path == extra or _is_inside(path, extra) or _is_inside(path, extra.resolve()):
-            return True
-    return False
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    """A note in the folder, or what may have been a folder of notes."""
-    if path == folder:
-        return True
-    if not path.is_relative_to(folder):
-        return False
-    parts = path.relative_to(folder).parts
-    return not IGNORED.intersection(parts) and (_is_note(path.name) or "." not in path.name)
-
-
 def _is_note(name: str) -> bool:
     return name.casefold().endswith(".md")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from holdfast.memory.connection import Connection
 from holdfast.memory.rows import as_bytes
@@ -16,10 +16,6 @@ Scores = dict[str, float]
 
 class VectorEngine(Protocol):
     """Cosines of chunks to a vector of length one, by chunk id."""
-
-    @property
-    def name(self) -> Literal["sqlite-vec", "numpy"]:
-        """What the status calls it."""
 
     def refresh(self, connection: Connection, model: str) -> None:
         """Learn what changed in the index."""
@@ -38,8 +34,6 @@ def wanted(count: int, *, filtered: bool) -> int:
 
 class SqliteVec:
     """The table `chunks_vec`."""
-
-    name: Literal["sqlite-vec"] = "sqlite-vec"
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ LOAD_AT_ONCE = 2_000
 
 class Matrix:
     """Kept from one search to the next; only chunks that are new are read again."""
-
-    name: Literal["numpy"] = "numpy"
 
     def __init__(self) -> None:
         self._ids: list[str] = []

@@ -104,8 +104,3 @@ class Record:
         """A promise was broken in sight of everybody."""
         with self._lock:
             self.findings.append(Finding(kind, detail, session_id))
-
-    def count(self, kind: str) -> int:
-        """How many commands of a kind were acknowledged."""
-        with self._lock:
-            return sum(one.kind == kind for one in self.acknowledged)

@@ -138,11 +138,6 @@ class Settings(BaseSettings):
         """Work-tree snapshots taken at checkpoints."""
         return self.home / "snapshots"
 
-    @property
-    def memory_dir(self) -> Path:
-        """The memory indexes, one file per project, unless config.toml names another folder."""
-        return self.home / "memory"
-
     def child_environment(self) -> dict[str, str]:
         """The variables that make a child process see exactly these settings."""
         return {

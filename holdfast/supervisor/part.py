@@ -39,7 +39,6 @@ class Part:
     # What the process may not give away by the files it makes; -1 leaves it as it is here.
     umask: int = -1
     child: subprocess.Popen[bytes] | None = None
-    born: str | None = None
     started_at: float = 0.0
     log_mark: int = 0
     quick_failures: int = 0
@@ -63,7 +62,6 @@ class Part:
             )
         finally:
             os.close(output)
-        self.born = process.birth(self.child.pid)
         self.started_at = time.monotonic()
         self.start_at = None
         return self.child.pid

@@ -23,8 +23,6 @@ PR_SET_CHILD_SUBREAPER = 36
 # A host that was started on demand goes when nobody has needed it for so long.
 EXIT_AFTER_S = 600.0
 
-logger = logging.getLogger(__name__)
-
 
 def main(
     socket_path: str | Path, state_dir: str | Path, *, exit_after_s: float | None = None

@@ -65,10 +65,6 @@ class Frame:
     channel: int
     payload: bytes
 
-    def encode(self) -> bytes:
-        """The frame's bytes."""
-        return encode(self.type, self.channel, self.payload)
-
     def json(self) -> dict[str, Any]:
         """The payload as a JSON object, or ProtocolError."""
         try:

@@ -150,13 +150,6 @@ class ProcessInfo:
     exit: Exit | None = None
     created: bool = False
 
-    @property
-    def terminal_state(self) -> str:
-        """`active` (somebody watches), `detached` (alive, nobody watches) or `closed`."""
-        if self.state is ProcessState.EXITED:
-            return "closed"
-        return "active" if self.viewers else "detached"
-
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """The record a JSON object describes."""

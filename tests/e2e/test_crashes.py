@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import open_store
-from holdfast.storage.log import frames
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.product import Product
+from tests.support.stored_rows import frames_of
 from tests.support.waiting import wait_for
 
 # A part that was killed is back in a second, or in half a minute on a machine with other work.
@@ -71,7 +71,7 @@ def streamed(home: Path, session_id: str) -> str:
     """The words on the session's output channel, read beside the running product."""
     store = open_store(None, home)
     try:
-        found = store.read(lambda db: frames.after(db, session_id, 0, limit=10_000))
+        found = store.read(lambda db: frames_of(db, session_id))
     finally:
         store.close()
     return "".join(frame.payload["text"] for frame in found if frame.type == "delta")

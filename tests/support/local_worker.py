@@ -31,7 +31,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Message, Run, SessionRow
 from holdfast.storage.database.tables_history import EventRow
-from holdfast.storage.log import events, frames
+from holdfast.storage.log import events
 from holdfast.storage.projects import operators, project_file, projects
 from holdfast.storage.sessions import admission, inbox, messages, runs
 from holdfast.storage.sessions import sessions as session_rows
@@ -39,6 +39,7 @@ from holdfast.storage.sessions.admission import Admitted
 from holdfast.temporal.connection import Connection, connect_patiently
 from holdfast.temporal.memories import MemoryWorkflows
 from holdfast.temporal.sessions import SessionWorkflows
+from tests.support.stored_rows import frames_of
 from tests.support.terminal_hosts import TestHost
 from worker.main import make_worker
 from worker.parts import Parts, build
@@ -314,5 +315,5 @@ class LocalWorker:
 
     def streamed(self, session_id: str) -> str:
         """Every word of the output channel so far."""
-        found = self.store.read(lambda db: frames.after(db, session_id, 0, limit=100_000))
+        found = self.store.read(lambda db: frames_of(db, session_id))
         return "".join(one.payload["text"] for one in found if one.type == "delta")

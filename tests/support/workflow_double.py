@@ -108,12 +108,11 @@ class WorkflowDouble(SampleLibrary):
     ) -> SessionRow:
         """On from the pause point."""
         options.setdefault("command_id", new_id())
-        moved, _ = self.store.write(
+        return self.store.write(
             lambda db: checkpoints.resume(
                 db, self.opened.blobs, session_id, checkpoint_id, **options
             )
         )
-        return moved
 
     def roll_back(self, session_id: str, checkpoint_id: str, **options: Any) -> rollback.Outcome:
         """Back to a checkpoint."""

@@ -156,11 +156,6 @@ class Feed:
                 self._changed.wait()
             return not self._closed
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
     def _run(self) -> None:
         while not self._closed:
             with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError, *_driver_errors(self._store)):

@@ -9,7 +9,7 @@ from sqlalchemy import Text, delete, func, insert, select, type_coerce, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import made, step_counter, table
+from holdfast.storage.database.rows import step_counter, table
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Frame
 from holdfast.storage.log import feed
@@ -43,19 +43,8 @@ def append(db: Db, session_id: str, *frames: tuple[str, dict[str, Any]]) -> int:
     return last
 
 
-def after(db: Db, session_id: str, seq: int, *, limit: int) -> list[Frame]:
-    """Up to `limit` frames newer than `seq`, oldest first."""
-    newer = (
-        select(_frames)
-        .where(_frames.c.session_id == session_id, _frames.c.seq > seq)
-        .order_by(_frames.c.seq)
-        .limit(limit)
-    )
-    return [made(Frame, row) for row in db.connection().execute(newer)]
-
-
 def texts_after(db: Db, session_id: str, seq: int, *, limit: int) -> list[FrameText]:
-    """The same as they are stored, for who sends them on without a look inside."""
+    """Up to `limit` frames newer than `seq`, oldest first; a payload is the stored text."""
     columns = (_frames.c.seq, _frames.c.type, type_coerce(_frames.c.payload, Text))
     newer = (
         select(*columns)

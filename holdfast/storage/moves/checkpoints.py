@@ -161,16 +161,16 @@ def resume(
     *,
     command_id: str,
     nothing_left: bool = False,
-) -> tuple[SessionRow, int]:
+) -> SessionRow:
     """Leave the pause point, to `running` if a run goes on and there is a slot, else to `idle`.
 
-    Answers the session and how many prompts were edited. A repeated command changes nothing.
+    A repeated command changes nothing.
     """
     session = sessions.lock(db, session_id)
     if checkpoint_id and command_id:
         done = get(db, session_id, checkpoint_id)
         if done.resumed_command == command_id:
-            return session, len(prompt_edits.changes(done, session))
+            return session
     point = pause_point(db, session, checkpoint_id)
     run = runs.find(db, session.active_run) if session.active_run else None
     goes_on = run is not None and run.state in runs.ACTIVE and not nothing_left
@@ -179,7 +179,7 @@ def resume(
     edited = _tell_of_edits(db, session, point)
     mark_resumed(db, point, command_id=command_id, prompts_edited=edited)
     if goes_on:
-        moved = sessions.move(
+        return sessions.move(
             db,
             session_id,
             Action.RESUME,
@@ -187,11 +187,10 @@ def resume(
             run_id=point.run_id,
             current_checkpoint=None,
         )
-        return moved, edited
     if run is not None and run.state in runs.ACTIVE:
         runs.close(db, run.id, state="done", finish_reason="stop")
         heads.create(db, blobs, session_id, run_id=run.id)
-    moved = sessions.move(
+    return sessions.move(
         db,
         session_id,
         Action.SETTLE,
@@ -200,7 +199,6 @@ def resume(
         current_checkpoint=None,
         active_run=None,
     )
-    return moved, edited
 
 
 def mark_resumed(db: Db, point: Checkpoint, *, command_id: str, prompts_edited: int = 0) -> None:

@@ -9,7 +9,6 @@ from sqlalchemy import func, select
 
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import table
-from holdfast.storage.database.tables import Run
 from holdfast.storage.database.tables_history import Checkpoint, Derivation, Head
 from holdfast.storage.moves import heads
 from holdfast.storage.sessions import messages
@@ -18,7 +17,7 @@ from holdfast.storage.sessions.message_views import message_json
 
 MESSAGES_SHOWN = 200
 _derivations, _heads = table(Derivation), table(Head)
-_runs, _checkpoints = table(Run), table(Checkpoint)
+_checkpoints = table(Checkpoint)
 
 
 @dataclass(frozen=True)

@@ -108,15 +108,6 @@ def _record(db: Db, source_id: str, target_id: str, point: Point) -> None:
     )
 
 
-def derivation(db: Db, session_id: str) -> Derivation | None:
-    """The edge to the session that this one was made from, or None."""
-    row = db.connection().execute(
-        select(_derivations).where(_derivations.c.target_session == session_id)
-    )
-    found = row.first()
-    return None if found is None else Derivation(**found._mapping)
-
-
 def kept_for_forks(db: Db, session_id: str) -> int | None:
     """Up to which seq forks read this session's messages; None when no fork does.
 

@@ -16,8 +16,6 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Operator, Token
 from holdfast.storage.database.tables_history import Meta
 
-__all__ = ["Db", "Operator", "Token"]
-
 DEFAULT_OPERATOR = "local"
 OPERATORS_MAX = 10_000
 LAUNCH_LIFE_MS = 60 * 60 * 1000
@@ -48,11 +46,6 @@ def add(db: Db, name: str, *, running_limit: int | None = None) -> Operator:
     db.add(operator)
     db.flush()
     return operator
-
-
-def get(db: Db, operator_id: str) -> Operator | None:
-    """The operator with this id."""
-    return db.get(Operator, operator_id)
 
 
 def by_name(db: Db, name: str) -> Operator:
@@ -123,16 +116,6 @@ def redeem_launch(db: Db, token: str) -> str | None:
         .values(used_at=now_ms())
     )
     return issue_token(db, row.operator_id, kind="cookie") if used.rowcount == 1 else None
-
-
-def revoke(db: Db, token: str) -> bool:
-    """Make a token worthless; whether there was one."""
-    changed = db.exec(
-        update(Token)
-        .where(col(Token.token_hash) == token_hash(token), col(Token.revoked_at).is_(None))
-        .values(revoked_at=now_ms())
-    )
-    return changed.rowcount == 1
 
 
 def revoke_all(db: Db, operator_id: str) -> int:

@@ -86,13 +86,6 @@ def reset(store: Store) -> None:
     store.write(begin)
 
 
-def reindex_message(db: Db, index: Index, number: int) -> None:
-    """File one message anew, should its content have been completed after it was indexed."""
-    if index.exists(db):
-        rows = db.connection().execute(_wanted().where(_messages.c.number == number))
-        index.add(db, [_message_entry(row) for row in rows])
-
-
 def forget(db: Db, index: Index, session_id: str) -> None:
     """Take a session's texts out of the index, before its rows go."""
     if not index.exists(db):

@@ -24,7 +24,6 @@ class Change:
     """One run began or ended somewhere."""
 
     id: str
-    at: int
     data: dict[str, Any]
 
 
@@ -49,7 +48,7 @@ def counts(db: Db, operator_id: str) -> dict[str, Any]:
 def changes(db: Db, operator_id: str, since: int) -> list[Change]:
     """Starts and ends of runs of this operator from `since` (ms) on, oldest first."""
     rows = (
-        select(_events.c.id, _events.c.at, _events.c.data)
+        select(_events.c.id, _events.c.data)
         .join(_sessions, _sessions.c.id == _events.c.session_id)
         .where(
             _events.c.kind == RunningCount.kind,
@@ -59,7 +58,7 @@ def changes(db: Db, operator_id: str, since: int) -> list[Change]:
         .order_by(_events.c.at, _events.c.id)
         .limit(CHANGES_MAX)
     )
-    return [Change(row.id, row.at, row.data) for row in db.connection().execute(rows)]
+    return [Change(row.id, row.data) for row in db.connection().execute(rows)]
 
 
 def apply(known: dict[str, Any], operator_id: str, change: Change) -> None:

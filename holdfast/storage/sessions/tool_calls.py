@@ -45,13 +45,6 @@ def find(db: Db, call_id: str) -> ToolCallRow | None:
     return find_row(db, ToolCallRow, call_id)
 
 
-def of_run(db: Db, run_id: str, *, limit: int = 10_000) -> list[ToolCallRow]:
-    """The run's calls in the order they were asked for."""
-    rows = select(_calls).where(_calls.c.run_id == run_id)
-    rows = rows.order_by(_calls.c.created_at, _calls.c.message_id, _calls.c.position).limit(limit)
-    return [made(ToolCallRow, row) for row in db.connection().execute(rows)]
-
-
 def open_of_message(db: Db, message_id: str) -> list[ToolCallRow]:
     """The calls of an assistant message that have no result yet."""
     rows = select(_calls).where(_calls.c.message_id == message_id, _calls.c.state.in_(OPEN))

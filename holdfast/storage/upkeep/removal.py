@@ -64,7 +64,6 @@ class Prunable:
     id: str
     operator_id: str
     title: str | None
-    ended_at: int | None
 
 
 def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def prunable(
     Pinned ones stay.
     """
     before = now_ms() - older_than_days * DAY_MS
-    columns = (_sessions.c.id, _sessions.c.created_by, _sessions.c.title, _sessions.c.ended_at)
+    columns = (_sessions.c.id, _sessions.c.created_by, _sessions.c.title)
     rows = select(*columns).where(
         _sessions.c.state == State.ENDED.value,
         _sessions.c.ended_at < before,

@@ -64,11 +64,6 @@ class Ring:
         """Whether nothing was evicted yet, so that a replay of the ring is a replay of it all."""
         return self.start == 0
 
-    @property
-    def lines(self) -> int:
-        """How many lines the ring holds."""
-        return self._lines
-
     def modes(self) -> bytes:
         """The terminal modes that the evicted output had set, as bytes for a fresh terminal."""
         changed = [

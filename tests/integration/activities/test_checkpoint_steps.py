@@ -16,9 +16,9 @@ from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.domain.steps import ProcessesStep
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import Project, SessionRow
-from holdfast.storage.database.tables_history import Checkpoint, Compaction
-from holdfast.storage.moves import checkpoints, compactions
+from holdfast.storage.database.tables import Project
+from holdfast.storage.database.tables_history import Checkpoint
+from holdfast.storage.moves import checkpoints
 from holdfast.storage.projects import projects
 from holdfast.terminal.client import Suspension, TerminalClient
 from tests.support.workflow_double import WorkflowDouble
@@ -194,6 +194,34 @@ async def test_a_repeated_rollback_restores_the_same_files_and_can_be_undone(
     assert (bench.folder / "file").read_text() == "now"
 
 
+async def test_an_undone_restore_brings_back_a_file_that_is_ignored_by_now(bench: Bench) -> None:
+    run_id = bench.workflow.begin(bench.session_id)
+    notes = bench.folder / "notes"
+    notes.write_text("then")
+    checkpoint_id = await bench.pause(run_id)
+    tree = TreeStep(session_id=bench.session_id, checkpoint_id=checkpoint_id)
+    await bench.do(bench.steps.snapshot_tree, tree)
+    bench.workflow.resume(bench.session_id)
+    notes.unlink()
+    await bench.do(bench.steps.snapshot_tree, TreeStep(session_id=bench.session_id, run_id=run_id))
+    bench.workflow.finish(run_id)
+    (bench.folder / ".gitignore").write_text("notes\n")
+    notes.write_text("now")
+
+    def step(command_id: str, **which: Any) -> RollBackStep:
+        return RollBackStep(
+            session_id=bench.session_id,
+            checkpoint_id=checkpoint_id,
+            command_id=command_id,
+            **which,
+        )
+
+    await bench.do(bench.steps.roll_back_session, step("restore", restore_files=True))
+    assert notes.read_text() == "then"
+    await bench.do(bench.steps.roll_back_session, step("undo", undo_restore=True))
+    assert notes.read_text() == "now"
+
+
 async def test_files_are_not_saved_for_a_session_that_went_on(bench: Bench) -> None:
     run_id = bench.workflow.begin(bench.session_id)
     checkpoint_id = await bench.pause(run_id)
@@ -236,84 +264,3 @@ async def test_a_run_saves_the_files_before_it_changes_them_once(bench: Bench) -
     first = await bench.do(bench.steps.snapshot_tree, step)
     (bench.folder / "file").write_text("changed")
     assert await bench.do(bench.steps.snapshot_tree, step) == first
-
-
-def waiting_compaction(bench: Bench, checkpoint_id: str, ids: list[str]) -> str:
-    """A compaction that waits at the checkpoint, its run over."""
-    record = Compaction(
-        id=new_id(),
-        session_id=bench.session_id,
-        trigger="threshold_crossed",
-        strategy="checkpoint",
-        superseded_message_ids=ids,
-        summary="In short.",
-        checkpoint_id=checkpoint_id,
-    )
-    bench.workflow.store.write(lambda db: compactions.hold(db, record))
-    bench.workflow.store.write(lambda db: change(db, SessionRow, bench.session_id, active_run=None))
-    return record.id
-
-
-@pytest.mark.req("K-058", "K-083")
-async def test_an_approved_compaction_is_carried_out_and_a_new_run_goes_on(bench: Bench) -> None:
-    early = bench.workflow.say(bench.session_id, "early")
-    run_id = bench.workflow.begin(bench.session_id, "late")
-    checkpoint_id = await bench.pause(run_id, created_by="compaction")
-    record_id = waiting_compaction(bench, checkpoint_id, [early.id])
-    step = ResumeStep(
-        session_id=bench.session_id,
-        checkpoint_id=checkpoint_id,
-        new_run_id="new-run",
-        command_id="command",
-        compaction="approve",
-    )
-    done = await bench.do(bench.steps.resume_session, step)
-    assert (done.state, done.run_id) == ("running", "new-run")
-    assert await bench.do(bench.steps.resume_session, step) == done
-    assert bench.workflow.texts(bench.session_id) == ["late", "In short."]
-    record = bench.workflow.store.read(lambda db: compactions.get(db, bench.session_id, record_id))
-    assert record.state == "done"
-
-
-@pytest.mark.req("K-083")
-async def test_an_operators_own_summary_and_choice_count(bench: Bench) -> None:
-    early = bench.workflow.say(bench.session_id, "early")
-    kept = bench.workflow.say(bench.session_id, "kept")
-    run_id = bench.workflow.begin(bench.session_id, "late")
-    checkpoint_id = await bench.pause(run_id, created_by="compaction")
-    waiting_compaction(bench, checkpoint_id, [early.id, kept.id])
-    review = {"summary": "My words.", "superseded_message_ids": [early.id]}
-    step = ResumeStep(
-        session_id=bench.session_id,
-        checkpoint_id=checkpoint_id,
-        new_run_id="new-run",
-        compaction="approve",
-        review_id=bench.workflow.opened.blobs.put_json(review).id,
-    )
-    await bench.do(bench.steps.resume_session, step)
-    assert bench.workflow.texts(bench.session_id) == ["kept", "late", "My words."]
-
-
-@pytest.mark.req("K-084")
-async def test_a_rejected_compaction_leaves_every_message_and_is_idle(bench: Bench) -> None:
-    early = bench.workflow.say(bench.session_id, "early")
-    run_id = bench.workflow.begin(bench.session_id, "late")
-    checkpoint_id = await bench.pause(run_id, created_by="compaction")
-    record_id = waiting_compaction(bench, checkpoint_id, [early.id])
-    step = ResumeStep(session_id=bench.session_id, checkpoint_id=checkpoint_id, compaction="reject")
-    done = await bench.do(bench.steps.resume_session, step)
-    assert (done.state, done.run_id) == ("idle", None)
-    assert bench.workflow.texts(bench.session_id) == ["early", "late"]
-    assert bench.checkpoint(checkpoint_id).rolled_back
-    record = bench.workflow.store.read(lambda db: compactions.get(db, bench.session_id, record_id))
-    assert (record.fallback_occurred, record.fallback_reason) == (True, "operator_rejected")
-
-
-async def test_a_verdict_without_a_compaction_is_refused(bench: Bench) -> None:
-    run_id = bench.workflow.begin(bench.session_id)
-    checkpoint_id = await bench.pause(run_id)
-    step = ResumeStep(
-        session_id=bench.session_id, checkpoint_id=checkpoint_id, compaction="approve"
-    )
-    with pytest.raises(ApplicationError, match="no compaction waits"):
-        await bench.do(bench.steps.resume_session, step)

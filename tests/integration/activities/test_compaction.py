@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from activities.compaction.review import Review, approve
-from holdfast.agent.conversation import INTERRUPTED, repair, validate
+from holdfast.agent.conversation import INTERRUPTED, repair
 from holdfast.agent.summary import SUMMARY_HEAD
 from holdfast.domain.compaction_steps import ReviewStep
 from holdfast.domain.errors import Conflict
@@ -19,6 +19,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import checkpoints, compactions, rollback
 from holdfast.storage.sessions import calls, runs, supersessions
+from tests.support.message_format import broken_rules
 from tests.support.step_runner import StepRunner
 
 WORDS = "the quick brown fox jumps over the lazy dog and goes home "
@@ -61,7 +62,7 @@ async def cross_the_threshold(shop: StepRunner, times: int) -> None:
         assert context.tokens < full.tokens
         assert not context.too_long
         turns = repair(context.turns)
-        assert validate(turns) == []
+        assert broken_rules(turns) == []
         assert not any(turn.text == INTERRUPTED for turn in turns), "a call lost its result"
         assert f"question {number}:" in "".join(turn.text for turn in turns), "the last question"
         shop.finish(run_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from activities.compaction.review import Review, approve, reject
-from holdfast.agent.conversation import repair, validate
+from holdfast.agent.conversation import repair
 from holdfast.domain.compaction_steps import ReviewStep
 from holdfast.domain.errors import ValidationFailed
 from holdfast.domain.ids import new_id
@@ -15,6 +15,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import checkpoints, compactions, rollback
 from holdfast.storage.sessions import runs
+from tests.support.message_format import broken_rules
 from tests.support.step_runner import StepRunner
 
 WORDS = "the quick brown fox jumps over the lazy dog and goes home "
@@ -97,7 +98,7 @@ async def test_a_reviewed_compaction_ends_the_run_and_goes_on_as_the_operator_ed
     assert done.state == "done"
     assert set(kept) <= set(done.superseded_message_ids)
     assert "my own words" in shop.context().turns[1].text
-    assert validate(repair(shop.context().turns)) == []
+    assert broken_rules(repair(shop.context().turns)) == []
 
 
 async def test_a_review_cannot_name_strange_messages_or_the_last_question(

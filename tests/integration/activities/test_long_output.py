@@ -11,9 +11,9 @@ from holdfast.domain.commands import Command
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.tables import ToolCallRow
-from holdfast.storage.sessions import tool_calls
 from holdfast.storage.upkeep import removal
 from tests.support.local_worker import LocalWorker, script
+from tests.support.stored_rows import tool_calls_of
 
 UNCAGED = "primary: {model: 'scripted:echo', cage: disabled}\n"
 
@@ -23,7 +23,7 @@ async def shell(worker: LocalWorker, command: str) -> tuple[str, ToolCallRow, di
     session = worker.session(worker.project(UNCAGED))
     steps = script({"call": "shell", "arguments": {"command": command}}, {"say": "Seen."})
     run = await worker.run(session, steps)
-    (call,) = worker.store.read(lambda db: tool_calls.of_run(db, run.id))
+    (call,) = worker.store.read(lambda db: tool_calls_of(db, run.id))
     (read,) = [one.content for one in worker.messages(session) if one.role == "tool"]
     return session, call, json.loads(read)
 

@@ -52,7 +52,7 @@ def test_a_restore_brings_back_bytes_modes_links_and_folders(work: Path, trees: 
     (work / "ümläut \n name").write_text("odd")
     (work / ".gitattributes").write_text("* text eol=crlf ident\n*.bin filter=lfs\n")
     before = contents(work)
-    tree = trees.snapshot(work)
+    tree = trees.take(work).tree
     assert tree is not None
 
     (work / "text.txt").write_text("changed")
@@ -77,34 +77,35 @@ def test_a_restore_brings_back_bytes_modes_links_and_folders(work: Path, trees: 
 
 def test_a_restore_can_be_undone(work: Path, trees: Trees) -> None:
     (work / "kept").write_text("first")
-    tree = trees.snapshot(work)
+    tree = trees.take(work).tree
     assert tree is not None
     (work / "kept").write_text("second")
     (work / "made").write_text("later")
     before = contents(work)
-    done = trees.restore(work, tree)
+    undo = trees.take(work, before_restore_of=tree).tree
+    assert undo is not None
+    trees.restore(work, tree)
     assert contents(work) == {"kept": ("plain", b"first")}
-    assert done.undo_tree is not None
-    trees.restore(work, done.undo_tree)
+    trees.restore(work, undo)
     assert contents(work) == before
 
 
 def test_equal_files_give_the_same_snapshot(work: Path, trees: Trees) -> None:
     (work / "file").write_text("same")
-    first = trees.snapshot(work)
+    first = trees.take(work).tree
     (work / "file").write_text("other")
-    second = trees.snapshot(work)
+    second = trees.take(work).tree
     (work / "file").write_text("same")
     assert first is not None
     assert second != first
-    assert trees.snapshot(work) == first
+    assert trees.take(work).tree == first
 
 
 def test_ignored_files_are_neither_saved_nor_touched(work: Path, trees: Trees) -> None:
     (work / ".gitignore").write_text("*.log\nbuild/\n")
     (work / "source").write_text("x")
     (work / "a.log").write_text("log")
-    tree = trees.snapshot(work)
+    tree = trees.take(work).tree
     assert tree is not None
     (work / "a.log").write_text("more log")
     (work / "build").mkdir()
@@ -117,7 +118,7 @@ def test_ignored_files_are_neither_saved_nor_touched(work: Path, trees: Trees) -
 def test_a_file_that_was_ignored_then_is_not_deleted_now(work: Path, trees: Trees) -> None:
     (work / ".gitignore").write_text("*.log\n")
     (work / "a.log").write_text("was there all the time")
-    tree = trees.snapshot(work)
+    tree = trees.take(work).tree
     assert tree is not None
     (work / ".gitignore").unlink()
     done = trees.restore(work, tree)
@@ -130,14 +131,17 @@ def test_a_file_that_is_ignored_now_is_saved_before_it_is_overwritten(
     work: Path, trees: Trees
 ) -> None:
     (work / "notes").write_text("first")
-    tree = trees.snapshot(work)
+    tree = trees.take(work).tree
     assert tree is not None
+    (work / "notes").unlink()
+    assert trees.take(work).tree != tree, "the newest snapshot knows of no notes"
     (work / ".gitignore").write_text("notes\n")
     (work / "notes").write_text("second")
-    done = trees.restore(work, tree)
+    undo = trees.take(work, before_restore_of=tree).tree
+    assert undo is not None
+    trees.restore(work, tree)
     assert (work / "notes").read_text() == "first"
-    assert done.undo_tree is not None
-    trees.restore(work, done.undo_tree)
+    trees.restore(work, undo)
     assert (work / "notes").read_text() == "second"
 
 
@@ -184,9 +188,9 @@ def test_what_nothing_can_bring_back_is_swept(
     work: Path, trees: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "file").write_text("kept")
-    kept = trees.snapshot(work)
+    kept = trees.take(work).tree
     (work / "file").write_text("forgotten")
-    forgotten = trees.snapshot(work)
+    forgotten = trees.take(work).tree
     (work / "file").write_text("now")
     assert kept is not None
     assert forgotten is not None
@@ -242,7 +246,7 @@ def test_the_users_own_repository_is_not_touched(
     monkeypatch.setenv("GIT_DIR", str(work / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(work / ".git" / "index"))
     before = repository_bytes(work)
-    tree = trees.snapshot(work)
+    tree = trees.take(work).tree
     assert tree is not None
     (work / "file").write_text("changed")
     (work / "private").write_text("changed")
@@ -275,7 +279,7 @@ def test_a_link_out_of_the_folder_is_never_followed(
     (outside / "file").write_text("outside")
     (work / "folder").mkdir()
     (work / "folder" / "file").write_text("inside")
-    tree = trees.snapshot(work)
+    tree = trees.take(work).tree
     assert tree is not None
     (work / "folder" / "file").unlink()
     (work / "folder").rmdir()
@@ -290,6 +294,6 @@ def test_our_own_home_inside_the_folder_is_not_saved(work: Path) -> None:
     home = work / "home"
     trees = Trees(home / "snapshots", hidden=[home])
     (work / "file").write_text("x")
-    first = trees.snapshot(work)
+    first = trees.take(work).tree
     assert first is not None
-    assert trees.snapshot(work) == first
+    assert trees.take(work).tree == first

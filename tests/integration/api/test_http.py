@@ -13,6 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from api.auth import FailedLogins
 from holdfast.domain.errors import RateLimited
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Token
 from holdfast.storage.projects import operators
 from tests.support.api_server import ApiServer, Caller
@@ -56,7 +57,7 @@ def test_not_ready_is_said_with_what_is_missing(own_api: ApiServer) -> None:
 
 
 def test_a_token_is_stored_only_as_its_hash(api: ApiServer, caller: Caller) -> None:
-    def stored(db: operators.Db) -> list[str]:
+    def stored(db: Db) -> list[str]:
         from sqlmodel import select
 
         return [row.token_hash for row in db.exec(select(Token))]
@@ -68,7 +69,7 @@ def test_a_token_is_stored_only_as_its_hash(api: ApiServer, caller: Caller) -> N
 
 def test_a_revoked_token_is_worth_nothing(api: ApiServer, caller: Caller) -> None:
     assert caller.http.get("/sessions").status_code == 200
-    assert api.store.write(lambda db: operators.revoke(db, caller.token))
+    assert api.store.write(lambda db: operators.revoke_all(db, caller.id))
     assert caller.http.get("/sessions").status_code == 401
 
 

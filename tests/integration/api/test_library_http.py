@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.clock import now_ms
 from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables import Operator, SessionRow
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import messages
 from tests.support.api_server import ApiServer, Caller
@@ -157,7 +157,7 @@ def test_a_hermes_file_is_imported_only_by_whoever_runs_the_server(
     body = {"hermes_path": "/nowhere/state.db"}
     assert caller.http.post("/sessions/import", json=body).status_code == 403
     name = {"name": operators.DEFAULT_OPERATOR}
-    api.store.write(lambda db: change(db, operators.Operator, caller.id, **name))
+    api.store.write(lambda db: change(db, Operator, caller.id, **name))
     assert caller.http.post("/sessions/import", json=body).status_code == 404
     for wrong in ({"hermes_path": 1}, {"hermes_path": ""}, {**body, "more": 1}):
         assert caller.http.post("/sessions/import", json=wrong).status_code == 400

@@ -19,6 +19,7 @@ from holdfast.terminal.client import (
     Throttled,
 )
 from holdfast.terminal.errors import InputFull, NotATerminal
+from holdfast.terminal.records import ProcessState
 from holdfast.terminal.showing import asciicast, read_timed
 from holdfast.terminal.transcript import read_raw
 from tests.support.screens import Seen, cells, drawn, tmux_cells
@@ -57,7 +58,7 @@ async def test_what_is_typed_reaches_the_program_and_its_answer_the_screen(
         await seen.until_closed(attachment)
     assert "got hello" in seen.terminal.text()
     assert isinstance(seen.events[-1], Closed)
-    assert (await client.info("typed")).terminal_state == "closed"
+    assert (await client.info("typed")).state is ProcessState.EXITED
 
 
 async def test_a_mere_viewer_cannot_type(host: TestHost, client: TerminalClient) -> None:
@@ -100,7 +101,8 @@ async def test_an_editor_is_found_again_exactly_as_it_was_left(
         await seen.until_text(first, "function_0")
         await first.write(b":syntax on\r:set number\r:vsplit\r\x06ihello\x1b:echo 'set' . 'tled'\r")
         await seen.until_text(first, "settled")
-    assert (await client.info("vim")).terminal_state == "detached"
+    alone = await client.info("vim")
+    assert (alone.state, alone.viewers) == (ProcessState.RUNNING, 0)
     again = Seen()
     async with await client.attach("vim") as second:
         assert second.mode == "snapshot"

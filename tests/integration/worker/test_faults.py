@@ -16,9 +16,9 @@ from activities.stream import DeltaStream
 from holdfast.settings.config import Config
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.trouble import StoreUnwritable
-from holdfast.storage.log import frames
 from holdfast.storage.upkeep import consistency
 from tests.support.local_worker import DEADLINE_S, LocalWorker, script, until
+from tests.support.stored_rows import frames_of
 from tests.support.unwritable_store import full_disk, read_only
 from tests.support.workflow_double import WorkflowDouble
 from workflows import steps
@@ -99,7 +99,7 @@ async def test_words_that_could_not_be_streamed_at_once_are_streamed_later(
     )
 
     def shown() -> str:
-        found = sqlite_store.read(lambda db: frames.after(db, session_id, 0, limit=1000))
+        found = sqlite_store.read(lambda db: frames_of(db, session_id))
         return "".join(frame.payload["text"] for frame in found)
 
     async with during(trouble, sqlite_store):

@@ -9,10 +9,10 @@ import pytest
 from holdfast.storage.chats import chat_log
 from holdfast.storage.database.engine import Db
 from holdfast.storage.log import causes, events
-from holdfast.storage.sessions import tool_calls
 from holdfast.storage.sessions.usage import usage
 from tests.support.chat_lines import open_chat, queue_lines
 from tests.support.local_worker import LocalWorker, script
+from tests.support.stored_rows import tool_calls_of
 
 
 def traced(worker: LocalWorker, session_id: str, kind: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def test_a_head_is_traced_back_to_what_the_operator_said(worker: LocalWork
 async def test_a_tools_result_is_traced_back_to_its_call(worker: LocalWorker) -> None:
     session = worker.session()
     run = await worker.run(session, script({"call": "list_files"}, {"say": "Seen."}))
-    (call,) = worker.store.read(lambda db: tool_calls.of_run(db, run.id))
+    (call,) = worker.store.read(lambda db: tool_calls_of(db, run.id))
     (result,) = [one for one in worker.messages(session) if one.role == "tool"]
     assert call.result_message_id == result.id
     added = [one for one in worker.events(session) if one.row_id == result.id]

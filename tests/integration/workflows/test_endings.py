@@ -10,8 +10,9 @@ import pytest
 from holdfast.domain.errors import Conflict, Gone
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow
-from holdfast.storage.sessions import supersessions, tool_calls
+from holdfast.storage.sessions import supersessions
 from tests.support.local_worker import LocalWorker, script
+from tests.support.stored_rows import tool_calls_of
 
 TALKING = script({"deltas": 3000, "every_ms": 10})
 HANGING = script({"hang_s": 60})
@@ -41,7 +42,7 @@ async def test_a_cancelled_tool_call_gets_a_result_that_says_so(worker: LocalWor
     await worker.event(session, "call.put")
     await worker.cancel(session)
     assert (await worker.over(run)).state == "cancelled"
-    (call,) = worker.store.read(lambda db: tool_calls.of_run(db, run))
+    (call,) = worker.store.read(lambda db: tool_calls_of(db, run))
     assert call.state == "failed"
     assert worker.messages(session)[-1].role == "tool"
     assert (await worker.run(session, "go on")).state == "done"

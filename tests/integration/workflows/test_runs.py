@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.storage.sessions import tool_calls
 from tests.support.local_worker import LocalWorker, script
+from tests.support.stored_rows import tool_calls_of
 
 
 @pytest.mark.req("K-014", "K-018", "K-026", "K-028", "K-034", "K-036")
@@ -37,7 +37,7 @@ async def test_a_tool_call_is_made_and_its_result_shown_to_the_model(worker: Loc
     assert (run.state, run.steps) == ("done", 3)
     roles = [message.role for message in worker.messages(session)]
     assert roles == ["operator", "primary", "tool", "primary", "tool", "primary"]
-    calls = worker.store.read(lambda db: tool_calls.of_run(db, run.id))
+    calls = worker.store.read(lambda db: tool_calls_of(db, run.id))
     assert [(call.tool_name, call.state) for call in calls] == [
         ("write_file", "done"),
         ("read_file", "done"),

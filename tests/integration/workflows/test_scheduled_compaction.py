@@ -10,12 +10,13 @@ import pytest
 
 from activities.compaction.steps import CompactionActivities
 from activities.context import build
-from holdfast.agent.conversation import repair, validate
+from holdfast.agent.conversation import repair
 from holdfast.domain.compaction_steps import Compacted, CompactStep
 from holdfast.settings.config import Config
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import compactions
 from tests.support.local_worker import DEADLINE_S, LocalWorker, until
+from tests.support.message_format import broken_rules
 from workflows import steps, waiting
 
 PROJECT = """
@@ -53,7 +54,7 @@ async def test_an_idle_session_is_compacted_once_its_time_has_come(
     assert record.after_estimate <= 0.5
     await worker.state(session, "idle")
     context = worker.store.read(lambda db: build(db, worker.store.blobs, worker.config, session))
-    assert validate(repair(context.turns)) == []
+    assert broken_rules(repair(context.turns)) == []
     assert (await worker.run(session, "still there?")).state == "done"
 
 

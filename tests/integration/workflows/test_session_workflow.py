@@ -11,7 +11,6 @@ from temporalio.client import WorkflowExecutionStatus
 from holdfast.domain.commands import Cancel, Command, NewMessage, Pause, Resume
 from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import new_id
-from holdfast.domain.wire import SIGNALS, UPDATES
 from tests.support.local_worker import LocalWorker, script, until
 from tests.support.terminal_hosts import eventually
 from worker.recovery import restart_lost
@@ -66,11 +65,6 @@ async def test_a_cancel_during_roll_overs_is_never_lost(rolling_worker: LocalWor
     await worker.cancel(session)
     assert (await worker.over(run)).state == "cancelled"
     assert (await worker.run(session, "go on")).state == "done"
-
-
-def test_what_can_be_signalled_can_be_updated() -> None:
-    assert set(SIGNALS) <= set(UPDATES)
-    assert set(SIGNALS) == {"message", "checkpoint", "resume", "cancel", "end"}
 
 
 async def test_a_session_is_driven_by_signals_alone(worker: LocalWorker) -> None:

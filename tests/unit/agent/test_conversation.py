@@ -15,8 +15,8 @@ from holdfast.agent.conversation import (
     Turn,
     portable_id,
     repair,
-    validate,
 )
+from tests.support.message_format import broken_rules
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 IDS = st.sampled_from(["a", "b", "c", "call 1!", "x" * 50, ""])
@@ -47,7 +47,7 @@ turns = st.lists(
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(turns)
 def test_a_repaired_conversation_breaks_no_rule(broken: list[Turn]) -> None:
-    assert validate(repair(broken)) == []
+    assert broken_rules(repair(broken)) == []
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
@@ -74,7 +74,7 @@ def test_a_valid_conversation_is_left_as_it_is() -> None:
         result("b"),
         Turn("assistant", "Done."),
     ]
-    assert validate(valid) == []
+    assert broken_rules(valid) == []
     assert repair(valid) == valid
 
 
@@ -136,7 +136,7 @@ def test_a_conversation_that_starts_with_an_answer_gets_a_beginning() -> None:
     ],
 )
 def test_each_broken_rule_is_named(turns: list[Turn], problem: str) -> None:
-    assert any(problem in found for found in validate(turns))
+    assert any(problem in found for found in broken_rules(turns))
 
 
 def test_a_foreign_id_becomes_the_same_portable_one_each_time() -> None:

@@ -11,7 +11,6 @@ from holdfast.agent.prompts import (
     DEFAULT_PROMPT,
     TodoItem,
     has_todo_result,
-    prompt_notice,
     prompt_text,
     system_prompt,
     todo_reminder,
@@ -122,11 +121,3 @@ def test_a_todo_result_in_the_turn_before_is_seen() -> None:
     assert has_todo_result([Turn("user", "x"), todo, shell])
     assert not has_todo_result([todo, Turn("assistant", "done")])
     assert not has_todo_result([shell])
-
-
-@pytest.mark.req("K-065")
-def test_the_notice_of_edited_prompts_has_these_words() -> None:
-    assert prompt_notice("X", "Y") == (
-        "System prompts were updated at this checkpoint. Previous prompt hash: X, "
-        "new prompt hash: Y."
-    )

@@ -64,7 +64,8 @@ def test_an_unknown_model_is_refused_as_a_validation_error(name: str) -> None:
 
 
 def test_without_any_provider_the_demo_is_the_default() -> None:
-    assert resolve(Config(), "default").name == "scripted:demo"
+    route = resolve(Config(), "default")
+    assert (route.provider, route.model) == ("scripted", "demo")
 
 
 def test_a_key_is_not_shown() -> None:

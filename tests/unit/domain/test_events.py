@@ -8,8 +8,9 @@ import json
 import pytest
 
 from holdfast.domain import events
-from holdfast.domain.events import KINDS, Event
+from holdfast.domain.events import Event
 
+KINDS = {one.kind: one for one in Event.__subclasses__()}
 FIELDS = {
     "session.created": "session_id project_id user_id forked_from",
     "session.queued": "session_id run_id message_id reason running_count limit",

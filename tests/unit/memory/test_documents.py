@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.memory import MAX_FILE_BYTES
-from holdfast.memory.documents import IGNORED, files_of, is_memory_path, read_file
+from holdfast.memory.documents import IGNORED, files_of, read_file
 
 
 def write(path: Path, text: str = "words") -> Path:
@@ -49,7 +49,6 @@ def test_folders_of_tools_are_ignored(tmp_path: Path, ignored: str) -> None:
     write(tmp_path / "docs" / "deep" / ignored / "a.md")
     write(tmp_path / "docs/b.md")
     assert paths(tmp_path, "docs") == ["docs/b.md"]
-    assert not is_memory_path(tmp_path, ["docs"], tmp_path / "memory" / ignored / "a.md")
 
 
 def test_the_ignored_folders_are_those_that_were_asked_for() -> None:
@@ -139,24 +138,3 @@ def test_what_is_not_utf8_is_replaced(tmp_path: Path) -> None:
 def test_a_project_without_memory_has_none(tmp_path: Path) -> None:
     assert files_of(tmp_path, ["missing"]) == []
     assert files_of(tmp_path / "missing", []) == []
-
-
-@pytest.mark.req("O-020")
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("MEMORY.md", True),
-        ("memory.md", True),
-        ("memory/gone.md", True),
-        ("memory/gone-folder", True),
-        ("memory", True),
-        ("docs/a.md", True),
-        ("notes.txt", True),
-        ("README.md", False),
-        ("memory/a.txt", False),
-        ("docs/a.png", False),
-        ("other/MEMORY.md", False),
-    ],
-)
-def test_the_watcher_knows_what_matters(tmp_path: Path, name: str, expected: bool) -> None:
-    assert is_memory_path(tmp_path, ["docs", "notes.txt"], tmp_path / name) is expected

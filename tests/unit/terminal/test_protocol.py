@@ -13,10 +13,14 @@ FRAMES = st.builds(
 )
 
 
+def encoded(frame: Frame) -> bytes:
+    return protocol.encode(frame.type, frame.channel, frame.payload)
+
+
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.lists(FRAMES, max_size=8), st.integers(1, 40))
 def test_frames_survive_any_cut_of_the_stream(frames: list[Frame], step: int) -> None:
-    stream = b"".join(frame.encode() for frame in frames)
+    stream = b"".join(map(encoded, frames))
     decoder = FrameDecoder()
     found = [
         frame
@@ -34,7 +38,7 @@ def test_garbage_is_refused_or_waited_for_and_never_more(garbage: bytes) -> None
         frames = decoder.feed(garbage)
     except ProtocolError:
         return
-    assert sum(len(frame.encode()) for frame in frames) <= len(garbage)
+    assert sum(len(encoded(frame)) for frame in frames) <= len(garbage)
 
 
 @pytest.mark.parametrize("length", [0, 4, protocol.PAYLOAD_BYTES_MAX + 6, 2**32 - 1])

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, inspect, update
 from sqlalchemy.exc import DBAPIError
+from ulid import ULID
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.events import CommandRefused
-from holdfast.domain.ids import is_id
 from holdfast.storage.database import blobs
 from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.engine import Db
@@ -25,6 +25,7 @@ from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import messages, runs, sessions
 from tests.support.blob_files import blob_file
 from tests.support.sample_library import SampleLibrary
+from tests.support.stored_rows import frames_of
 from tests.support.workflow_double import WorkflowDouble
 
 # The tables of the core seed; `metadata` and `superseded` of a message are made when it is read.
@@ -83,7 +84,7 @@ def test_a_hundred_messages_come_back_in_order(library: SampleLibrary) -> None:
     assert [one.content for one, _ in found] == [f"message {number}" for number in range(100)]
     ids = [one.id for one, _ in found]
     assert ids == sorted(ids)
-    assert all(is_id(one) for one in ids)
+    assert all(str(ULID.from_str(one)) == one for one in ids)
     assert [one.seq for one, _ in found] == list(range(1, 101))
     paged = library.store.read(lambda db: messages.page(db, session, after_seq=40, limit=20))
     assert [one.seq for one, _ in paged] == list(range(41, 61))
@@ -156,7 +157,7 @@ def test_frames_go_by_age_and_by_size_and_the_floor_says_up_to_where(
     assert library.store.read(frames.sessions_to_prune) == [session]
     assert library.store.write(lambda db: frames.prune(db, session)) == 3
     assert library.store.write(lambda db: frames.prune(db, session, keep_bytes=400)) > 0
-    left = library.store.read(lambda db: frames.after(db, session, 0, limit=100))
+    left = library.store.read(lambda db: frames_of(db, session))
     assert sum(one.size for one in left) <= 400
     floor = library.store.read(lambda db: sessions.get(db, session)).frame_floor
     assert [one.seq for one in left] == list(range(floor + 1, 11))

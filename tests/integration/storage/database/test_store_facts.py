@@ -13,9 +13,8 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change, table
 from holdfast.storage.database.tables import SessionRow, ToolCallRow
 from holdfast.storage.database.tables_history import Blob
-from holdfast.storage.log import frames
-from holdfast.storage.moves import forks
 from holdfast.storage.sessions import messages, tool_calls
+from tests.support.stored_rows import derivation_of, frames_of
 from tests.support.workflow_double import PROMPTS, WorkflowDouble
 
 
@@ -53,7 +52,7 @@ def test_the_source_is_a_tag_and_the_edge_says_what_a_session_is(workflow: Workf
     assert workflow.row(child).source == workflow.row(stranger).source == "discord"
     workflow.store.write(lambda db: change(db, SessionRow, child, source="cli"))
     edges = [
-        workflow.store.read(lambda db, one=one: forks.derivation(db, one))  # type: ignore[misc]
+        workflow.store.read(lambda db, one=one: derivation_of(db, one))  # type: ignore[misc]
         for one in (entry, child, stranger)
     ]
     assert [edge and edge.source_session for edge in edges] == [None, entry, None]
@@ -119,7 +118,7 @@ def test_a_tool_call_is_tied_to_the_message_that_asked_and_the_one_that_answers(
     assert (found.input, found.output) == ({"command": "ls"}, {"result": "a b"})
     assert (result.tool_call_id, result.content) == ("c1", "a b")
     assert result.meta == {"tool_call": row.id, "failed": failed}
-    sent = workflow.store.read(lambda db: frames.after(db, session, 0, limit=100))
+    sent = workflow.store.read(lambda db: frames_of(db, session))
     asked, answered = (item.payload for item in sent if item.type in {"tool_call", "tool_result"})
     assert asked["created_at"] == answered["created_at"] == found.created_at > 0
     assert (asked["completed_at"], answered["completed_at"]) == (None, found.completed_at)

@@ -11,6 +11,7 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Message
 from holdfast.storage.moves import comparisons, forks, prompt_edits
 from holdfast.storage.upkeep import consistency, removal
+from tests.support.stored_rows import derivation_of
 from tests.support.workflow_double import WorkflowDouble, comparable
 
 
@@ -35,7 +36,7 @@ def test_a_fork_sees_its_source_as_it_was(workflow: WorkflowDouble) -> None:
     assert workflow.texts(fork) == ["one", "done", "other", "done"]
     row = workflow.row(fork)
     assert (row.forked_from, row.parent_session_id) == (source, source)
-    edge = workflow.store.read(lambda db: forks.derivation(db, fork))
+    edge = workflow.store.read(lambda db: derivation_of(db, fork))
     assert edge is not None
     assert edge.source_head is not None
 

@@ -12,7 +12,7 @@ from holdfast.storage.database.tables import Message, Supersession
 from holdfast.storage.database.tables_history import PtyTranscript
 from holdfast.storage.search import index as index_module
 from holdfast.storage.search import postgres_index, sqlite_index
-from holdfast.storage.search.indexer import catch_up, forget, reindex_message
+from holdfast.storage.search.indexer import catch_up, forget
 from holdfast.storage.search.indexer import progress as index_progress
 from tests.support.sample_library import SampleLibrary
 
@@ -184,25 +184,6 @@ def test_a_search_sees_every_committed_message_at_once(library: SampleLibrary) -
         assert library.found(f"word{number}") == {message.id}
     assert len(library.found("common")) == 12
     assert index_progress(library.store).behind == 0
-
-
-@pytest.mark.req("H-011")
-def test_a_completed_message_can_be_filed_anew(library: SampleLibrary) -> None:
-    message = library.say(library.session(), "half")
-    assert library.found("half") == {message.id}
-    index = index_module.index_of(library.store)
-
-    def complete(db: Db) -> None:
-        row = db.get(Message, message.number or _number(db, message.id))
-        assert row is not None
-        row.content = "whole"
-        db.add(row)
-        db.flush()
-        reindex_message(db, index, row.number or 0)
-
-    library.store.write(complete)
-    assert library.found("half") == set()
-    assert library.found("whole") == {message.id}
 
 
 @pytest.mark.req("H-011", "F-005")

@@ -1,0 +1,27 @@
+"""Rows as they are stored, which the product itself never reads in this form."""
+
+from __future__ import annotations
+
+from sqlmodel import col, select
+
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.tables import ToolCallRow
+from holdfast.storage.database.tables_history import Derivation, Frame
+
+
+def frames_of(db: Db, session_id: str) -> list[Frame]:
+    """The session's frames, oldest first."""
+    mine = select(Frame).where(Frame.session_id == session_id)
+    return list(db.exec(mine.order_by(col(Frame.seq))))
+
+
+def tool_calls_of(db: Db, run_id: str) -> list[ToolCallRow]:
+    """The run's tool calls in the order they were asked for."""
+    order = (ToolCallRow.created_at, ToolCallRow.message_id, ToolCallRow.position)
+    mine = select(ToolCallRow).where(ToolCallRow.run_id == run_id)
+    return list(db.exec(mine.order_by(*map(col, order))))
+
+
+def derivation_of(db: Db, session_id: str) -> Derivation | None:
+    """The edge to the session that this one was forked from, or None."""
+    return db.exec(select(Derivation).where(Derivation.target_session == session_id)).first()
