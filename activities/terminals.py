@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.sessions import transcripts
+from holdfast.storage.sessions import ptys
 from holdfast.terminal.client import TerminalClient
 from holdfast.terminal.showing import closing
 
@@ -45,4 +45,4 @@ class Terminals:
     async def store_closed(self, pty_id: str) -> bool:
         """Keep the transcript of a terminal that is over. Safe to repeat."""
         transcript = await closing(await self.client(), pty_id)
-        return await transcripts.file(self.store, pty_id, transcript)
+        return await ptys.close_with_transcript(self.store, pty_id, transcript)

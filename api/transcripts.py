@@ -9,7 +9,7 @@ from api.terminals import refusal_of
 from holdfast.domain.errors import NotFound
 from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.tables_history import Pty
-from holdfast.storage.sessions import ptys, transcripts
+from holdfast.storage.sessions import ptys
 from holdfast.terminal.errors import TerminalError
 from holdfast.terminal.showing import asciicast, closing, raw, read_timed
 
@@ -32,7 +32,7 @@ async def transcript(services: Services, pty: Pty, form: str) -> bytes:
 async def file_closed(services: Services, pty_id: str) -> None:
     """Keep what a terminal showed that is over; upkeep does the same for those nobody closed."""
     shown = await closing(await services.terminals.client(), pty_id)
-    await transcripts.file(services.store, pty_id, shown)
+    await ptys.close_with_transcript(services.store, pty_id, shown)
 
 
 async def _kept(services: Services, pty: Pty) -> bytes:

@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx2
 
-from tests.support.browser import Page, chromium
-from tests.support.product import Product
+from tests.support.servers.browser import Page, chromium
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from holdfast import AsyncClient, Client
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.blocking_client import blocking
-from tests.support.postgres import PostgresCluster, PostgresMissing
-from tests.support.product import Product
+from tests.support.servers.postgres import PostgresCluster, PostgresMissing
+from tests.support.servers.product import Product
 
 # The same examples at every run of `make test`; new and many of them in `make torture`.
 FUZZ_EXAMPLES = os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "")

@@ -17,7 +17,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.log import events, frames
 from holdfast.storage.projects import idempotency
-from holdfast.storage.sessions import inbox, ptys, transcripts
+from holdfast.storage.sessions import inbox, ptys
 from holdfast.terminal.errors import TerminalError, UnknownProcess
 from worker import endings
 
@@ -66,7 +66,7 @@ async def look_at_terminals(store: OpenStore, terminals: Terminals, idle: set[st
         try:
             await _look_at(store, terminals, pty, idle)
         except UnknownProcess:
-            await transcripts.file(store, pty.id, LOST)
+            await ptys.close_with_transcript(store, pty.id, LOST)
         except TerminalError as error:
             # A host that is away or being started again: the next look finds it.
             log.warning("upkeep.terminal", pty_id=pty.id, error=str(error))

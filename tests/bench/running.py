@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.conftest import CONFIG
 from tests.stub.openai_stub import OpenAIStub
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.bench.rounds import TINY, middle, noise, timed_ms
 from tests.bench.row import Row
-from tests.support.product import Product
+from tests.support.servers.product import Product
 
 
 def measure() -> list[Row]:

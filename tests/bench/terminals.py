@@ -12,7 +12,7 @@ from ptyprocess import PtyProcess
 
 from holdfast.terminal.client import Attachment, Closed, Output, TerminalClient
 from tests.bench.row import Row
-from tests.support.terminal_hosts import TestHost, collect, eventually
+from tests.support.servers.terminal_hosts import TestHost, collect, eventually
 
 KEYSTROKES = 500
 FLOOD_BYTES = 50_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.client import Client
-from tests.support.product import HOLDFAST, Product
+from tests.support.servers.product import HOLDFAST, Product
 
 
 def test_every_part_keeps_its_blobs_at_the_url(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from holdfast.domain.ids import new_id
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 CHAT = "/chats/ann/room"

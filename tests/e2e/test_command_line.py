@@ -15,7 +15,7 @@ from holdfast import Client
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.command_line import run_here
-from tests.support.product import Product
+from tests.support.servers.product import Product
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -16,7 +16,7 @@ from holdfast import Client, Refused
 from holdfast.cli import credentials
 from holdfast.settings.environment import Settings
 from holdfast.supervisor import ports, process, temporal, terminal_host
-from tests.support.product import HOLDFAST
+from tests.support.servers.product import HOLDFAST
 from tests.support.waiting import wait_for
 
 

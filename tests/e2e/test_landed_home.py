@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from holdfast.storage.database.sqlite_driver import dbapi_module
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 ARCHIVE = Path(__file__).with_name("homes") / "landed-0.1.0.tar.xz"

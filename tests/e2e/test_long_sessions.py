@@ -14,7 +14,7 @@ from sqlalchemy import select
 from holdfast.storage.database.opening import open_store
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Call
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 STEPS = 1000

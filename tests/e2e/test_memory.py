@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from tests.stub.openai_stub import OpenAIStub
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 FILE = """

@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
-from tests.support.browser import Browser, BrowserMissing, Page, chromium
-from tests.support.product import Product
+from tests.support.servers.browser import Browser, BrowserMissing, Page, chromium
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 Make = Callable[..., dict[str, Any]]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Account
-from tests.support.product import Product
+from tests.support.servers.product import Product
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 BLOCKS = re.findall(

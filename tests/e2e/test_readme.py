@@ -21,7 +21,7 @@ from holdfast.cli.main import app
 from holdfast.settings.config import parse_config
 from tests.conftest import Account
 from tests.support.command_line import run_here
-from tests.support.product import Product
+from tests.support.servers.product import Product
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.cli import credentials
 from tests.conftest import PROVIDER_KEY, Account
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 # Content is in the database and nowhere else; these hold it on purpose.

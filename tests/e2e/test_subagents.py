@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.terminal.cage import probe
 from holdfast.terminal.errors import CageUnavailable
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 PROJECT = """

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli import credentials
 from holdfast.supervisor import process
-from tests.support.product import PARTS, Product
+from tests.support.servers.product import PARTS, Product
 from tests.support.waiting import wait_for
 
 

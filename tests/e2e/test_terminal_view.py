@@ -11,7 +11,7 @@ import pytest
 from ptyprocess import PtyProcess
 
 from tests.conftest import Account
-from tests.support.product import HOLDFAST, Product
+from tests.support.servers.product import HOLDFAST, Product
 
 DETACH = b"\x1d"
 

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 from temporalio.client import Client
 
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,12 +11,12 @@ import pytest
 from holdfast.domain.ids import new_id
 from holdfast.settings.config import Config
 from holdfast.storage.database.opening import OpenStore, open_store
-from tests.support.api_server import ApiServer, Caller
 from tests.support.local_worker import LocalWorker
-from tests.support.postgres import PostgresCluster
 from tests.support.sample_library import SampleLibrary
-from tests.support.temporal_server import TemporalServer
-from tests.support.terminal_hosts import TestHost
+from tests.support.servers.api_server import ApiServer, Caller
+from tests.support.servers.postgres import PostgresCluster
+from tests.support.servers.temporal_server import TemporalServer
+from tests.support.servers.terminal_hosts import TestHost
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ from holdfast.settings.config import Config
 from holdfast.storage.database.opening import open_store
 from tests.replay.stories import ROLLING, STORIES, Story
 from tests.support.local_worker import LocalWorker
-from tests.support.temporal_server import TemporalServer
-from tests.support.terminal_hosts import TestHost
+from tests.support.servers.temporal_server import TemporalServer
+from tests.support.servers.terminal_hosts import TestHost
 
 FOLDER = Path(__file__).with_name("histories")
 ROLL_EARLY = "limit.historyCount.suggestContinueAsNew=60"

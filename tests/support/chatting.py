@@ -9,7 +9,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Run
 from holdfast.storage.sessions import messages, sessions
-from tests.support.api_server import Caller
+from tests.support.servers.api_server import Caller
 from tests.support.waiting import wait_for
 
 PATH = "/chats/ann@example/room-1"

@@ -39,8 +39,8 @@ from holdfast.storage.sessions.admission import Admitted
 from holdfast.temporal.connection import Connection, connect_patiently
 from holdfast.temporal.memories import MemoryWorkflows
 from holdfast.temporal.sessions import SessionWorkflows
+from tests.support.servers.terminal_hosts import TestHost
 from tests.support.stored_rows import frames_of
-from tests.support.terminal_hosts import TestHost
 from worker.main import make_worker
 from worker.parts import Parts, build
 

@@ -21,7 +21,7 @@ from holdfast.storage.log import events
 from holdfast.storage.moves import heads, prompt_edits
 from holdfast.storage.moves.checkpoint_snapshots import snapshot
 from holdfast.storage.sessions import admission, messages, runs, sessions
-from holdfast.storage.sessions.lineage_levels import levels
+from holdfast.storage.sessions.lineage import levels
 
 ACTIVE_MAX = 50
 REASON_CHARS_MAX = 4000

@@ -19,7 +19,7 @@ from holdfast.storage.database.tables import Message
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import messages, sessions, supersessions
-from holdfast.storage.sessions.lineage_levels import CauseShown
+from holdfast.storage.sessions.lineage import CauseShown
 from holdfast.storage.sessions.message_views import MessageShown, message_json
 
 RECORDS_MAX = 1000

@@ -12,7 +12,7 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables_history import Checkpoint, Derivation, Head
 from holdfast.storage.moves import heads
 from holdfast.storage.sessions import messages
-from holdfast.storage.sessions.lineage_levels import Level, levels
+from holdfast.storage.sessions.lineage import Level, levels
 from holdfast.storage.sessions.message_views import message_json
 
 MESSAGES_SHOWN = 200

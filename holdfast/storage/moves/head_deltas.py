@@ -20,7 +20,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, by_key, table
 from holdfast.storage.database.tables import Call, Message, Run, SubagentInvocation, Supersession
 from holdfast.storage.database.tables_history import Checkpoint, Derivation, Head
-from holdfast.storage.sessions.lineage_levels import Level, levels, live
+from holdfast.storage.sessions.lineage import Level, levels, live
 
 IDS_PER_STATEMENT = 500
 _messages, _supersessions = table(Message), table(Supersession)

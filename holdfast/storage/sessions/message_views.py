@@ -8,7 +8,7 @@ from typing import Any, NotRequired, cast
 from typing_extensions import TypedDict
 
 from holdfast.storage.database.tables import Message
-from holdfast.storage.sessions.lineage_levels import CauseShown
+from holdfast.storage.sessions.lineage import CauseShown
 
 _OPENAI_ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant"}
 

@@ -24,7 +24,7 @@ from holdfast.storage.database.rows import (
 )
 from holdfast.storage.database.tables import Message, SessionRow, Supersession
 from holdfast.storage.log import events
-from holdfast.storage.sessions.lineage_levels import (
+from holdfast.storage.sessions.lineage import (
     CauseShown,
     Level,
     levels,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from sqlalchemy import func, select, update
@@ -11,7 +12,9 @@ from holdfast.domain.errors import Conflict, NotFound
 from holdfast.domain.events import PtyAllocated, PtyClosed
 from holdfast.domain.ids import new_id
 from holdfast.domain.transcript import TEXT_CHARS_MAX, Transcript
+from holdfast.storage.database import blobs
 from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables_history import Pty, PtyTranscript
 from holdfast.storage.log import events
@@ -111,3 +114,15 @@ def transcript_of(db: Db, pty_id: str) -> PtyTranscript | None:
 def pty_json(pty: Pty) -> dict[str, Any]:
     """A terminal as the wire shows it."""
     return {"pty_id": pty.id, **pty.model_dump(exclude={"id"})}
+
+
+async def close_with_transcript(store: OpenStore, pty_id: str, transcript: Transcript) -> bool:
+    """Close the terminal with its transcript; False when it was closed before. Safe to repeat."""
+    if transcript.timed is None:
+        return await store.awrite(lambda db: closed(db, pty_id, transcript, blob_id=None))
+    blob = await asyncio.to_thread(store.blobs.put, transcript.timed, "application/json")
+
+    def close(db: Db) -> bool:
+        return closed(db, pty_id, transcript, blob_id=blobs.commit(db, blob))
+
+    return await store.awrite(close)

@@ -11,7 +11,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import fields_of, table
 from holdfast.storage.database.tables import Run, SubagentInvocation, ToolCallRow
 from holdfast.storage.sessions import messages
-from holdfast.storage.sessions.lineage_levels import levels, superseded
+from holdfast.storage.sessions.lineage import levels, superseded
 from holdfast.storage.sessions.message_views import MessageShown, message_json
 
 ROWS_MAX = 5000

@@ -14,7 +14,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.sessions import messages, session_views, sessions
-from holdfast.storage.sessions.lineage_levels import levels
+from holdfast.storage.sessions.lineage import levels
 from holdfast.storage.sessions.message_views import MessageShown, message_json
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.redaction import redact_all

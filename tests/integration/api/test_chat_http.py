@@ -19,8 +19,8 @@ from holdfast.storage.chats.delivery import Incoming
 from holdfast.storage.chats.session_manager import SessionManager
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.sessions import runs
-from tests.support.api_server import ApiServer, Caller
 from tests.support.chatting import PATH, answer_run, lines, say, sent_to, show, state_of
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.waiting import wait_for
 
 

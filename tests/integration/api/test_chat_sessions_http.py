@@ -17,9 +17,9 @@ from holdfast.settings.environment import SettingsError
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables_library import Chat
-from tests.support.api_server import CONFIG, ApiServer, Caller
 from tests.support.chatting import PATH, answer_run, lines, say, sent_to, show, state_of
 from tests.support.notebook_store import BACKEND, NotebookStore
+from tests.support.servers.api_server import CONFIG, ApiServer, Caller
 from tests.support.waiting import wait_for
 
 Start = Callable[..., ApiServer]

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import schemathesis
 
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.workflow_double import WorkflowDouble
 
 NOUNS = {"SessionShown", "MessageShown", "RunShown", "CheckpointShown", "CompactionShown"}

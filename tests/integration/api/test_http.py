@@ -16,7 +16,7 @@ from holdfast.domain.errors import RateLimited
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Token
 from holdfast.storage.projects import operators
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 
 
 @pytest.fixture

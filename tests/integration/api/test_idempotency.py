@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.projects import idempotency
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 
 
 def test_the_same_key_ten_times_at_once_and_after_a_restart_is_one_message(

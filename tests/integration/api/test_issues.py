@@ -16,7 +16,7 @@ from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.issues import issues, todos
 from holdfast.storage.moves import checkpoints
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.step_runner import StepRunner
 
 

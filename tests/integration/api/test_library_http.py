@@ -14,8 +14,8 @@ from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Operator, SessionRow
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import messages
-from tests.support.api_server import ApiServer, Caller
 from tests.support.hermes_sample import write_state_db
+from tests.support.servers.api_server import ApiServer, Caller
 
 
 @pytest.fixture

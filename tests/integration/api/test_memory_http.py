@@ -11,9 +11,9 @@ import pytest
 import api.memory
 from holdfast.temporal import memories
 from tests.stub.openai_stub import OpenAIStub
-from tests.support.api_server import ApiServer
 from tests.support.local_worker import LocalWorker, until
-from tests.support.memory_service import STUB, MemoryService, memory_service
+from tests.support.servers.api_server import ApiServer
+from tests.support.servers.memory_service import STUB, MemoryService, memory_service
 
 TEA = "# Tea\n\nThe kettle stands in the pantry, behind the flour.\n"
 ODD = [

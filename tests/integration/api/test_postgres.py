@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log import frames
-from tests.support.api_server import ApiServer, Caller, hear, hear_until
+from tests.support.servers.api_server import ApiServer, Caller, hear, hear_until
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 
 FILE = "version: 1\nproject: demo\nprimary:\n  model: default\n"
 

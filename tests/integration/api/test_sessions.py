@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage.sessions import sessions
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 
 SESSION = {
     *("id", "project_id", "created_by", "state", "title", "source", "mode", "created_at"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
-from tests.support.api_server import Caller, hear, hear_until, say
+from tests.support.servers.api_server import Caller, hear, hear_until, say
 
 CHANNELS = st.sampled_from(["control", "pty", "output", "events", "nonsense", ""])
 TYPES = st.sampled_from(["hello", "ping", "stdin", "resize", "ack", "closing", "nonsense", ""])

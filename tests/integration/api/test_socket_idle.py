@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.log import events, frames
-from tests.support.api_server import ApiServer, Caller, hear
+from tests.support.servers.api_server import ApiServer, Caller, hear
 
 
 @pytest.mark.req("K-090")

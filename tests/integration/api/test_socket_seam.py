@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.domain.events import AttentionRequired
 from holdfast.storage.database.engine import Db
 from holdfast.storage.log import events, frames
-from tests.support.api_server import ApiServer, Caller, hear, say
+from tests.support.servers.api_server import ApiServer, Caller, hear, say
 
 LAST = "the last one"
 

@@ -18,7 +18,7 @@ from holdfast.storage.database.tables_history import EventRow
 from holdfast.storage.log import events, frames
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import leases
-from tests.support.api_server import ApiServer, Caller, hear, hear_until, say
+from tests.support.servers.api_server import ApiServer, Caller, hear, hear_until, say
 from tests.support.waiting import wait_for
 
 

@@ -12,7 +12,7 @@ from websockets.uri import parse_uri
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log import events
 from holdfast.storage.sessions import leases
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.waiting import wait_for
 
 HELLO = b'{"channel": "control", "type": "hello", "payload": {}}'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.support.api_server import ApiServer, Caller, hear
+from tests.support.servers.api_server import ApiServer, Caller, hear
 
 
 @pytest.mark.req("K-026", "K-028", "K-125", "K-145")

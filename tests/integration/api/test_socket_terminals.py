@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.storage.log import events
 from holdfast.terminal.client import TerminalClient
-from tests.support.api_server import ApiServer, Caller, hear, hear_until, say
-from tests.support.terminal_hosts import TestHost
+from tests.support.servers.api_server import ApiServer, Caller, hear, hear_until, say
+from tests.support.servers.terminal_hosts import TestHost
 from tests.support.waiting import wait_for
 
 

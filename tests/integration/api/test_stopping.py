@@ -12,7 +12,7 @@ import httpx2
 from api.gateway import STOPPING
 from holdfast.domain.commands import Answer, Command
 from holdfast.storage.database.tables import SessionRow
-from tests.support.api_server import ApiServer
+from tests.support.servers.api_server import ApiServer
 from tests.support.sessions_double import SessionsDouble
 from tests.support.waiting import wait_for
 

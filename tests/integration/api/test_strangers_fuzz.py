@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.sessions import ptys
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.workflow_double import WorkflowDouble
 
 SECRET = "wordsecret"

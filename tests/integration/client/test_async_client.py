@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import AsyncClient
 from holdfast.storage.log import events, frames
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.waiting import wait_for
 
 SESSIONS = 4  # so many of one project run at once

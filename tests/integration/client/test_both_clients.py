@@ -18,8 +18,8 @@ from holdfast.domain.errors import Unavailable
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.log import frames
 from holdfast.storage.sessions import messages
-from tests.support.api_server import ApiServer, Caller
-from tests.support.relay import Relay
+from tests.support.servers.api_server import ApiServer, Caller
+from tests.support.servers.relay import Relay
 from tests.support.sessions_double import SessionsDouble
 from tests.support.waiting import wait_for
 

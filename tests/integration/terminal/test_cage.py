@@ -12,7 +12,7 @@ from holdfast.terminal.cage import probe
 from holdfast.terminal.client import Exit, Reason, SpawnRequest, TerminalClient
 from holdfast.terminal.errors import BadCage, CageSpawnFailed, CageUnavailable
 from holdfast.terminal.launch import MARK
-from tests.support.terminal_hosts import TestHost, collect, eventually, state_of
+from tests.support.servers.terminal_hosts import TestHost, collect, eventually, state_of
 
 
 def _cages_work() -> bool:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.terminal.client import ProcessState, Reason, SpawnRequest, TerminalClient
 from holdfast.terminal.errors import BadRequest, LimitReached, SpawnFailed, UnknownProcess
 from holdfast.terminal.transcript import read_raw
-from tests.support.terminal_hosts import TestHost, collect, eventually, state_of
+from tests.support.servers.terminal_hosts import TestHost, collect, eventually, state_of
 
 
 @pytest.fixture(scope="module")

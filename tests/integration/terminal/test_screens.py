@@ -23,7 +23,7 @@ from holdfast.terminal.records import ProcessState
 from holdfast.terminal.showing import asciicast, read_timed
 from holdfast.terminal.transcript import read_raw
 from tests.support.screens import Seen, cells, drawn, tmux_cells
-from tests.support.terminal_hosts import TestHost, collect, eventually
+from tests.support.servers.terminal_hosts import TestHost, collect, eventually
 
 VIM = ("vim", "-u", "NONE", "-N", "-n", "-i", "NONE")
 

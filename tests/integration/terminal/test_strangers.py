@@ -21,7 +21,7 @@ from holdfast.terminal.errors import (
     VersionMismatch,
 )
 from holdfast.terminal.protocol import FrameType, encode_json
-from tests.support.terminal_hosts import TestHost, collect
+from tests.support.servers.terminal_hosts import TestHost, collect
 
 HELLO = encode_json(FrameType.REQUEST, 0, {"id": 0, "op": "hello", "versions": [protocol.VERSION]})
 JSON = st.recursive(

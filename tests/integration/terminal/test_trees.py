@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.terminal import tree
 from holdfast.terminal.client import ProcessState, Reason, SpawnRequest, TerminalClient
-from tests.support.terminal_hosts import TestHost, collect, eventually, state_of
+from tests.support.servers.terminal_hosts import TestHost, collect, eventually, state_of
 
 # A leader, a child, one that ignores the polite stop, and a daemon in a session of its own.
 FAMILY = """

@@ -15,7 +15,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.projects import project_file, projects
 from holdfast.storage.sessions import messages
 from holdfast.storage.upkeep import removal
-from tests.support.memory_service import configured
+from tests.support.servers.memory_service import configured
 from tests.support.step_runner import StepRunner
 from worker.memories import SESSIONS_EVERY_S, MemoryWatch
 

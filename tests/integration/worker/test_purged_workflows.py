@@ -13,7 +13,7 @@ from holdfast.storage.transfer.export_document import document
 from holdfast.storage.upkeep import removal
 from tests.support.imports import import_document
 from tests.support.local_worker import LocalWorker
-from tests.support.terminal_hosts import eventually
+from tests.support.servers.terminal_hosts import eventually
 from worker.purged_workflows import end_purged
 
 

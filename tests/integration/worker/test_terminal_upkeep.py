@@ -17,7 +17,7 @@ from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.log import events
 from holdfast.storage.sessions import ptys, sessions
 from holdfast.terminal.errors import HostLost, TerminalError, UnknownProcess
-from tests.support.terminal_hosts import TestHost, eventually
+from tests.support.servers.terminal_hosts import TestHost, eventually
 from worker.endings import file_forever
 from worker.upkeep import look_at_terminals
 

@@ -20,7 +20,7 @@ from holdfast.temporal.connection import Connection
 from holdfast.temporal.memories import MemoryWorkflows
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.local_worker import LocalWorker, script, until
-from tests.support.memory_service import STUB, MemoryService, memory_service
+from tests.support.servers.memory_service import STUB, MemoryService, memory_service
 
 SECRET = "the raven sleeps at noon"
 

@@ -12,7 +12,7 @@ from holdfast.domain.commands import Cancel, Command, NewMessage, Pause, Resume
 from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import new_id
 from tests.support.local_worker import LocalWorker, script, until
-from tests.support.terminal_hosts import eventually
+from tests.support.servers.terminal_hosts import eventually
 from worker.recovery import restart_lost
 from workflows import waiting
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AsyncClient, AsyncSessionStream
 from holdfast.client import session_socket
-from tests.support.socket_server import WelcomingServer, ignore, socket_server
+from tests.support.servers.socket_server import WelcomingServer, ignore, socket_server
 from tests.support.waiting import wait_for
 
 

@@ -13,7 +13,7 @@ from websockets.sync.server import ServerConnection
 
 from holdfast import Client, Refused, Unreachable
 from holdfast.client import session_socket
-from tests.support.socket_server import WelcomingServer, ignore, send, socket_server
+from tests.support.servers.socket_server import WelcomingServer, ignore, send, socket_server
 from tests.support.waiting import wait_for
 
 Open = Callable[[str, str], Client]

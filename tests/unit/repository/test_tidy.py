@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 PAGE_LINES_MAX = 120
 DECISION_LINES_MAX = 40
+MODULES_MAX = 25
 # Where packages come from is the reader's business; where they were fetched from here is ours.
 MACHINE_TRACES = r"(/root/|/home/[a-z]+/|/work/|files\.pythonhosted\.org|registry\.npmjs\.org)"
 MACHINE_TRACES += r"|(https?://[^ ]*/(simple|pypi|npm)/)|(index-url[ =]+http)"
@@ -89,6 +91,11 @@ def test_the_architecture_page_names_every_folder() -> None:
 def test_every_package_folder_has_its_init_file() -> None:
     folders = {str(Path(name).parent) for name in modules()} - {"."}
     assert [one for one in sorted(folders) if f"{one}/__init__.py" not in modules()] == []
+
+
+def test_no_folder_has_more_modules_than_a_reader_can_survey() -> None:
+    sizes = Counter(str(Path(name).parent) for name in modules())
+    assert {folder: count for folder, count in sizes.items() if count > MODULES_MAX} == {}
 
 
 def test_pages_stay_short() -> None:

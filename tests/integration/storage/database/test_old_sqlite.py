@@ -12,7 +12,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.sqlite_driver import is_safe
 from holdfast.storage.upkeep import consistency
 from holdfast.supervisor import readiness
-from tests.support.api_server import ApiServer
+from tests.support.servers.api_server import ApiServer
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.unwritable_store import full_disk, read_only
 
 

@@ -18,8 +18,8 @@ from holdfast.storage.database.rows import insert_once
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import compactions
-from tests.support.api_server import ApiServer
 from tests.support.blob_files import blob_file
+from tests.support.servers.api_server import ApiServer
 from tests.support.sessions_double import SessionsDouble
 from tests.support.step_runner import StepRunner
 

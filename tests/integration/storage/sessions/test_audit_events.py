@@ -15,7 +15,7 @@ from holdfast.storage.log import events
 from holdfast.storage.moves import forks, prompt_edits
 from holdfast.storage.sessions import ptys
 from holdfast.storage.upkeep import removal
-from tests.support.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.workflow_double import WorkflowDouble
 
 

@@ -22,9 +22,9 @@ from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.export_document import document
 from holdfast.storage.upkeep import consistency, removal
 from holdfast.storage.upkeep.orphans import collect
-from tests.support.api_server import ApiServer
 from tests.support.blob_files import blob_file, blob_ids
 from tests.support.imports import import_document
+from tests.support.servers.api_server import ApiServer
 from tests.support.workflow_double import WorkflowDouble
 
 EDITED = "You are careful, and you say why."

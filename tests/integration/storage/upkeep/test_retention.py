@@ -16,8 +16,8 @@ from holdfast.storage.sessions import sessions, titles
 from holdfast.storage.upkeep import retention
 from holdfast.storage.upkeep.removal import DAY_MS
 from holdfast.storage.upkeep.retention import Rules
-from tests.support.api_server import ApiServer
 from tests.support.sample_library import SampleLibrary
+from tests.support.servers.api_server import ApiServer
 from worker.retention import keep
 
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow

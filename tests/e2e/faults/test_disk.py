@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 DISK_MIB = 48

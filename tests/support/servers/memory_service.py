@@ -15,8 +15,8 @@ import api.memory
 from holdfast.settings.config import Config, parse_config
 from holdfast.storage.database.tables import Project
 from holdfast.storage.projects import projects
-from tests.support.api_server import ApiServer, Caller
 from tests.support.local_worker import DEADLINE_S, LocalWorker
+from tests.support.servers.api_server import ApiServer, Caller
 from worker import parts
 
 WORDS_ONLY = '[memory]\nembedding = "none"\n'

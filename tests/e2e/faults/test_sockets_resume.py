@@ -13,7 +13,7 @@ import pytest
 from holdfast import AsyncClient, Client, Frame
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
 
 Make = Callable[..., dict[str, Any]]

@@ -15,7 +15,7 @@ import pytest
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import open_store
 from tests.stub.openai_stub import OpenAIStub
-from tests.support.product import Product
+from tests.support.servers.product import Product
 from tests.support.stored_rows import frames_of
 from tests.support.waiting import wait_for
 

@@ -1,0 +1,1 @@
+"""Faults: processes killed, disks full, providers and Temporal away."""

@@ -1,0 +1,1 @@
+"""The real parts that tests start: API, product, Postgres, Temporal, terminal host, browser."""
