@@ -84,7 +84,7 @@ class MemoryWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._shelf = pool
+        self._pool = pool
         self._ask = ask
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
@@ -114,7 +114,7 @@ class MemoryWatch:
 
     def _settings(self, project: Project) -> MemorySettings | None:
         try:
-            settings = self._shelf.settings_of(project)
+            settings = self._pool.settings_of(project)
         except Refusal:
             return None  # no good file was ever loaded
         return settings if settings.enabled and project.state == "ready" else None
@@ -164,7 +164,7 @@ class MemoryWatch:
             os.path.lexists(f"{project.path}/{name}") for name in (*ROOT_FILES, ROOT_FOLDER)
         ):
             return {}  # as most projects are: a few stats must do
-        found = files_of(folder, self._shelf.extra_paths(folder, settings)[0])
+        found = files_of(folder, self._pool.extra_paths(folder, settings)[0])
         return {one.path: one.hash for one in found}
 
     def _sessions(self, project: Project) -> object:
@@ -189,7 +189,7 @@ class MemoryWatch:
             if project_id not in known or project_id in self._found.due:
                 continue
             try:
-                with self._shelf.open(known[project_id]) as memory:
+                with self._pool.open(known[project_id]) as memory:
                     if memory.is_dirty(patient=not everything):
                         self._found.due.add(project_id)
             except (Refusal, OSError) as error:

@@ -52,7 +52,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     """Bind every step to its effect."""
     terminals = Terminals(store, Path(settings.terminal_socket), settings.terminal_state_dir)
     pool = MemoryPool(store, settings.home, config)
-    asked_shelf = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
+    answering_pool = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
 
     async def sync(project_id: str) -> bool:
         memories = MemoryWorkflows(Connection(settings, activity.client()))
@@ -61,7 +61,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         )
         return report is not None
 
-    remember = MemoryTool(store, asked_shelf, sync)
+    remember = MemoryTool(store, answering_pool, sync)
     pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
     tools = all_tools(store, Shell(store, terminals), remember)
     families: list[object] = [
@@ -74,7 +74,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         MemoryActivities(store, pool),
     ]
     steps = [step for family in families for step in _steps(family)]
-    return Parts(terminals, config, pausing.trees, (pool, asked_shelf), steps)
+    return Parts(terminals, config, pausing.trees, (pool, answering_pool), steps)
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:
