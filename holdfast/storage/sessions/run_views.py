@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Table, select
 from typing_extensions import TypedDict
@@ -112,5 +112,5 @@ def _by_run(db: Db, place: Table, run_ids: list[str], fields: type[Part]) -> dic
     )
     found: dict[str, list[Part]] = {}
     for row in db.connection().execute(rows):
-        found.setdefault(row.run_id, []).append(fields_of(row, fields))
+        found.setdefault(row.run_id, []).append(cast(Part, dict(row._mapping)))
     return found
