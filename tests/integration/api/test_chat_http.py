@@ -11,7 +11,7 @@ import api.chats
 from holdfast.domain.commands import Answer, Command
 from holdfast.domain.errors import Unavailable
 from holdfast.domain.ids import new_id
-from holdfast.storage.chats import delivery
+from holdfast.storage.chats import chat_log, delivery
 from holdfast.storage.chats.chat_session import Place
 from holdfast.storage.chats.conversations import Wanted
 from holdfast.storage.chats.database_store import DatabaseSessionStore
@@ -93,6 +93,22 @@ def test_a_busy_chat_refuses_or_lets_wait_in_order(caller: Caller) -> None:
     assert (show(caller)["message_count"], show(caller)["waiting"]) == (4, 0)
 
 
+@pytest.mark.req("K-028")
+def test_a_new_message_never_overtakes_one_that_waits(
+    own_api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = own_api.operator()
+    # Nobody comes to send what waits.
+    monkeypatch.setattr(chat_log, "to_send", lambda _db, *, limit: [])
+    first = say(caller, "one")
+    say(caller, "two", on_busy="queue")
+    answer_run(caller, first["session_id"], "done one")
+    assert state_of(caller, first["session_id"]) == "idle"
+    assert caller.http.post(f"{PATH}/messages", json={"content": "three"}).status_code == 409
+    assert say(caller, "three", on_busy="queue")["chat"]["waiting"] == 2
+    caller.close()
+
+
 async def test_a_message_whose_sender_died_is_sent_again(
     own_api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,13 +138,13 @@ def test_a_deleted_chat_stays_in_the_log_and_begins_anew(caller: Caller) -> None
     assert caller.http.delete(PATH).status_code == 404
     assert caller.http.get("/chats").json()["items"] == []
     assert lines(caller) == [("user", "one")]
-    answer_run(caller, first["session_id"], "too late")
     fresh = say(caller, "three")
     assert fresh["session_id"] != first["session_id"]
-    # What belonged to the chat before is not counted in the new one, and "two" was never sent.
-    assert (fresh["chat"]["message_count"], state_of(caller, first["session_id"])) == (0, "idle")
-    listed = caller.http.get(f"{PATH}/messages", params={"limit": 1, "offset": 2}).json()
+    listed = caller.http.get(f"{PATH}/messages", params={"limit": 1, "offset": 1}).json()
     assert [line["content"] for line in listed["items"]] == ["three"]
+    # What belonged to the chat before is not counted in the new one, and "two" was never sent.
+    answer_run(caller, first["session_id"], "too late")
+    assert (show(caller)["message_count"], state_of(caller, first["session_id"])) == (0, "idle")
 
 
 def test_a_session_that_is_over_is_followed_by_one_in_the_same_folder(

@@ -9,11 +9,12 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.errors import ValidationFailed
-from holdfast.storage.chats import chat_log
+from holdfast.storage.chats import chat_log, delivery
 from holdfast.storage.chats.backends import backend
 from holdfast.storage.chats.chat_session import ChatSession, LoggedMessage, Place, now
 from holdfast.storage.chats.conversations import Wanted, answering
 from holdfast.storage.chats.database_store import DatabaseSessionStore
+from holdfast.storage.chats.delivery import Incoming
 from holdfast.storage.chats.session_manager import ChatEnded, SessionManager
 from holdfast.storage.chats.session_store import SessionStore
 from holdfast.storage.database.engine import Db
@@ -216,6 +217,56 @@ def test_the_log_is_append_only_and_ordered(either_store: OpenStore) -> None:
     assert [one.content for one in page] == ["line 1"]
     other = Place("two", "ann", "c1")
     assert either_store.read(lambda db: chat_log.get_messages(db, other)) == []
+
+
+def test_lines_wait_for_their_turn_in_their_session(either_store: OpenStore) -> None:
+    library = SampleLibrary(either_store)
+    place = Place(library.operator_id, "ann", "c1")
+    busy, first, second = (library.session(state=state) for state in ("paused", "idle", "idle"))
+
+    def fill(db: Db) -> None:
+        for number, session_id in enumerate((busy, first, first, second, second)):
+            name = f"{number} for {session_id}"
+            line = LoggedMessage(
+                name, "ann", "c1", "user", name, None, None, session_id, number, "queued"
+            )
+            chat_log.save_message(db, place, line)
+
+    def to_send(limit: int) -> list[str]:
+        lines = either_store.read(lambda db: chat_log.to_send(db, limit=limit))
+        return [line.id[0] for line in lines]
+
+    either_store.write(fill)
+    assert to_send(2) == ["1", "3"]
+    assert either_store.write(lambda db: delivery.claim(db, f"2 for {first}")) is None
+    assert either_store.write(lambda db: delivery.claim(db, f"0 for {busy}")) is None
+    claimed = either_store.write(lambda db: delivery.claim(db, f"1 for {first}"))
+    assert claimed is not None
+    assert claimed.id == first
+    assert either_store.write(lambda db: delivery.claim(db, f"1 for {first}")) is None
+    assert to_send(9) == ["3"]
+
+
+@pytest.mark.req("T-010")
+async def test_a_repeated_clear_leaves_the_session_that_began_after_it(
+    sqlite_store: OpenStore,
+) -> None:
+    library = SampleLibrary(sqlite_store)
+    place = Place(library.operator_id, "ann", "c1")
+    manager = SessionManager(DatabaseSessionStore(sqlite_store, place.operator_id), sqlite_store)
+    said = Incoming("clear-1", "/clear", may_wait=False)
+
+    def begin(db: Db, chat: ChatSession) -> None:
+        answering(db, sqlite_store.home, place, chat, Wanted())
+
+    chat = await manager.get_or_create("ann", "c1", "", begin)
+    cleared = await manager.change(chat, lambda db, chat: delivery.clear(db, place, chat, said))
+    assert cleared.claude_session_id is None
+    await manager.change(chat, begin)
+    # The API was killed before it answered, and the connector asks again with the same key.
+    again = await manager.change(chat, lambda db, chat: delivery.clear(db, place, chat, said))
+    assert again.claude_session_id is not None
+    assert again.claude_session_id != chat.session_id
 
 
 @pytest.mark.req("T-018")
