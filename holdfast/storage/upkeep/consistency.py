@@ -15,9 +15,8 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.database.tables_history import Blob, EventRow, Head
 from holdfast.storage.log import events
-from holdfast.storage.upkeep.consistency_heads import head_issues
+from holdfast.storage.upkeep.consistency_heads import IssueFound, head_issues
 from holdfast.storage.upkeep.consistency_links import LINKS, Link
-from holdfast.storage.upkeep.issue_found import IssueFound
 
 MODES = ("quick", "deep")
 ISSUES_MAX = 1000

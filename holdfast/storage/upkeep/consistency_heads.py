@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -13,9 +14,17 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Head
 from holdfast.storage.moves import heads
-from holdfast.storage.upkeep.issue_found import IssueFound
 
 _sessions = table(SessionRow)
+
+
+@dataclass(frozen=True)
+class IssueFound:
+    """What kind of trouble, in which row, of which session if it is of one."""
+
+    type: str
+    id: str
+    session_id: str | None = None
 
 
 def head_issues(store: OpenStore, head: Head, known: dict[str, bool]) -> Iterator[IssueFound]:
