@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,10 +13,11 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from api.openapi import described
-from holdfast.domain.errors import Refusal, ValidationFailed
+from holdfast.domain.errors import Conflict, Gone, Refusal, ValidationFailed
 from holdfast.storage.database.trouble import UnstorableValue
 
 log = logging.getLogger("holdfast.api")
+T = TypeVar("T")
 
 CODES = {
     400: "bad_request",
@@ -132,3 +134,11 @@ async def _unstorable(_request: Request, _error: Exception) -> Response:
 async def _crashed(request: Request, error: Exception) -> Response:
     log.error("%s %s crashed", request.method, request.url.path, exc_info=error)
     return error_answer(500, "internal", "something broke on our side; it is in the log")
+
+
+async def gone_as_conflict(answer: Awaitable[T]) -> T:
+    """For commands that a session which is over refuses like any other wrong state."""
+    try:
+        return await answer
+    except Gone as refusal:
+        raise Conflict(refusal.message, refusal.details) from None

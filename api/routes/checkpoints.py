@@ -18,14 +18,13 @@ from api.dependencies import (
     PageLimit,
     StoreDep,
 )
-from api.errors import documented
+from api.errors import documented, gone_as_conflict
 from api.models import RequestBody, Shown, Text, shows
 from api.openapi import AnswerRoute
 from api.routes.messages import as_answered
 from api.routes.sessions import shown
 from holdfast.domain.clock import now_ms
-from holdfast.domain.commands import Answer, Pause, Resume, RollBack
-from holdfast.domain.errors import Conflict, Gone
+from holdfast.domain.commands import Pause, Resume, RollBack
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.moves import checkpoints, prompt_edits
@@ -106,7 +105,7 @@ async def pause_session(
         checkpoint_id=command_id,
         reason=(body or PauseBody()).reason,
     )
-    answer = await _conflicting(commands.send(session, "checkpoint", command))
+    answer = await gone_as_conflict(commands.send(session, "checkpoint", command))
     await _files_saved(store, session.id, answer.checkpoint_id or command_id)
     return await _show(store, session.id, answer.checkpoint_id or command_id)
 
@@ -203,7 +202,7 @@ async def resume_checkpoint(
         compaction=wanted.compaction,
         review_id=await _stage_review(store, wanted),
     )
-    answer = await _conflicting(commands.send(session, "resume", command))
+    answer = await gone_as_conflict(commands.send(session, "resume", command))
     return as_answered(await shown(store, session.id), answer)
 
 
@@ -230,7 +229,7 @@ async def roll_back(
         restore_files=wanted.restore_files,
         undo_restore=wanted.undo_restore,
     )
-    answer = await _conflicting(commands.send(session, "rollback", command))
+    answer = await gone_as_conflict(commands.send(session, "rollback", command))
     rolled_back: RolledBackShown = {
         "session": as_answered(await shown(store, session.id), answer),
         "messages_superseded": answer.messages_superseded,
@@ -263,18 +262,9 @@ async def _files_saved(store: OpenStore, session_id: str, checkpoint_id: str) ->
 async def _stage_review(store: OpenStore, body: ResumeBody) -> str | None:
     """Keep the operator's own summary and choice where the worker finds them.
 
-    Only their id travels to the workflow; no row names them, so they go within a day.
+    Only their id travels to the workflow; the orphan sweep deletes the blob within a day.
     """
     given = body.model_dump(include={"summary", "superseded_message_ids"}, exclude_none=True)
     if not given:
         return None
     return (await asyncio.to_thread(store.blobs.put_json, given)).id
-
-
-async def _conflicting(asked: Any) -> Answer:
-    """A session that is over refuses these like any other wrong state."""
-    try:
-        answer: Answer = await asked
-    except Gone as refusal:
-        raise Conflict(refusal.message, refusal.details) from None
-    return answer

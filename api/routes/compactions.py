@@ -128,7 +128,7 @@ async def undo_compaction(
 
 
 async def _stage_focus(store: OpenStore, focus: str | None) -> str | None:
-    """Keep the words where the worker finds them; no row names them, so they go within a day."""
+    """Keep the focus where the worker finds it: a blob that the orphan sweep deletes in a day."""
     if focus is None:
         return None
     return (await asyncio.to_thread(store.blobs.put_json, focus)).id

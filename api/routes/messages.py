@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -19,12 +19,12 @@ from api.dependencies import (
     ServicesDep,
     StoreDep,
 )
-from api.errors import documented
+from api.errors import documented, gone_as_conflict
 from api.models import MessagesShown, RequestBody, Text
 from api.openapi import AnswerRoute
 from api.routes.sessions import shown
 from holdfast.domain.commands import Answer, Command, NewMessage, Resume
-from holdfast.domain.errors import Conflict, Gone, Refusal, ValidationFailed
+from holdfast.domain.errors import Conflict, Refusal, ValidationFailed
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import State, allowed_actions
 from holdfast.storage.database.engine import Db
@@ -165,7 +165,7 @@ async def resume_session(
     if session.state == State.PAUSED:
         raise Conflict("the session is paused: resume its checkpoint", {"state": session.state})
     command = Resume(command_id=command_id, user_id=operator.id)
-    answer = await _conflicting(commands.send(session, "resume", command))
+    answer = await gone_as_conflict(commands.send(session, "resume", command))
     return as_answered(await shown(store, session.id), answer)
 
 
@@ -175,7 +175,7 @@ async def discard_message(
 ) -> SessionShown:
     """Drop the queued message; its run is cancelled."""
     command = Command(command_id=new_id(), user_id=operator.id)
-    answer = await _conflicting(commands.send(session, "discard", command))
+    answer = await gone_as_conflict(commands.send(session, "discard", command))
     return as_answered(await shown(store, session.id), answer)
 
 
@@ -188,15 +188,6 @@ def as_answered(view: SessionShown, answer: Answer) -> SessionShown:
     if state is State.QUEUED:
         view["queued"], view["reason"] = True, answer.reason
     return view
-
-
-async def _conflicting(asked: Any) -> Answer:
-    """For commands that a session which is over refuses like any other wrong state."""
-    try:
-        answer: Answer = await asked
-    except Gone as refusal:
-        raise Conflict(refusal.message, refusal.details) from None
-    return answer
 
 
 def _stage(db: Db, session_id: str, message_id: str, body: MessageBody) -> None:

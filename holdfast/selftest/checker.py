@@ -33,8 +33,8 @@ ROWS_OF: dict[str, type[SQLModel]] = {
 def check(store: OpenStore, record: Record) -> list[Finding]:
     """Every finding, in the order of the promises. It only reads."""
     found = list(record.findings)
-    for look in LOOKS:
-        found += store.read(lambda db, look=look: list(look(db, record)))  # type: ignore[misc]
+    for promise in CHECKS:
+        found += store.read(lambda db, promise=promise: list(promise(db, record)))  # type: ignore[misc]
     found += lines(record, store.read(_done_commands))
     report = consistency.check(store, "deep")
     found += [
@@ -181,7 +181,7 @@ def lines(record: Record, done: set[str]) -> list[Finding]:
     return twice + missing
 
 
-LOOKS: tuple[Callable[[Db, Record], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Db, Record], Iterator[Finding]], ...] = (
     messages,
     states,
     runs,

@@ -266,7 +266,7 @@ async def test_a_compaction_that_frees_too_little_says_so(
     assert not done.enough
 
 
-async def test_what_prompt_and_tools_take_is_no_compactions_to_free(
+async def test_the_compaction_target_excludes_prompt_and_tools(
     sqlite_store: OpenStore, tmp_path: Path
 ) -> None:
     # The tools' descriptions alone are above the lower mark of so small a window.

@@ -67,7 +67,7 @@ async def test_a_call_that_only_looks_is_made_and_closed_once(
     assert (looking.state(), looking.crashes()) == ("done", 0)
 
 
-async def test_a_lost_look_is_made_again_and_its_crash_is_told(
+async def test_a_read_only_call_is_retried_after_a_crash_and_recorded(
     sqlite_store: OpenStore, tmp_path: Path
 ) -> None:
     looking = Looking(sqlite_store, tmp_path, "resume")
