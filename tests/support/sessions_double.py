@@ -83,7 +83,7 @@ class SessionsDouble:
         if isinstance(command, Compact):
             return _compact(db, session_id, command)
         if isinstance(command, Resume) and command.checkpoint_id is not None:
-            moved, _ = checkpoints.resume(
+            moved = checkpoints.resume(
                 db,
                 self.store.blobs,
                 session_id,

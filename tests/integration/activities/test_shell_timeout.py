@@ -8,8 +8,8 @@ import pytest
 
 from activities.tools import shell
 from holdfast.agent.tools.specs import SHELL
-from holdfast.storage.sessions import tool_calls
 from tests.support.local_worker import LocalWorker, script
+from tests.support.stored_rows import tool_calls_of
 
 UNCAGED = "primary: {model: 'scripted:echo', cage: disabled}\n"
 
@@ -19,7 +19,7 @@ async def ended(worker: LocalWorker, **arguments: object) -> object:
     session = worker.session(worker.project(UNCAGED))
     steps = script({"call": SHELL.name, "arguments": arguments}, {"say": "Seen."})
     run = await worker.run(session, steps)
-    (call,) = worker.store.read(lambda db: tool_calls.of_run(db, run.id))
+    (call,) = worker.store.read(lambda db: tool_calls_of(db, run.id))
     assert isinstance(call.output, dict)
     return call.output.get("reason")
 
