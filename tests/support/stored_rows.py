@@ -6,7 +6,7 @@ from sqlmodel import col, select
 
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import ToolCallRow
-from holdfast.storage.database.tables_history import Derivation, Frame
+from holdfast.storage.database.tables_history import Blob, Derivation, Frame
 
 
 def frames_of(db: Db, session_id: str) -> list[Frame]:
@@ -25,3 +25,8 @@ def tool_calls_of(db: Db, run_id: str) -> list[ToolCallRow]:
 def derivation_of(db: Db, session_id: str) -> Derivation | None:
     """The edge to the session that this one was forked from, or None."""
     return db.exec(select(Derivation).where(Derivation.target_session == session_id)).first()
+
+
+def blob_row(db: Db, blob_id: str) -> Blob | None:
+    """The committed fact about a blob, or None."""
+    return db.get(Blob, blob_id)

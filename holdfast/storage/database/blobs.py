@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 
 from holdfast.domain.canonical import canonical
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import find_row, insert_once
+from holdfast.storage.database.rows import insert_once
 from holdfast.storage.database.tables_history import Blob
 
 
@@ -84,8 +84,3 @@ def commit(db: Db, blob: Blob) -> str:
     """Commit the row of a blob whose bytes are verified; answers its id."""
     insert_once(db, Blob, blob.model_dump())
     return blob.id
-
-
-def row(db: Db, blob_id: str) -> Blob | None:
-    """The committed fact about a blob."""
-    return find_row(db, Blob, blob_id)

@@ -34,7 +34,6 @@ CODES = {
     "payload_too_large": 413,
     "dsl_invalid": 422,
     "rate_limited": 429,
-    "provider_unreachable": 502,
     "unavailable": 503,
 }
 JSON = st.recursive(

@@ -50,7 +50,7 @@ class HermesFile:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.version = self._version()
+        self._check_version()
         self._columns = {name: self._known(name, fields) for name, fields in _FIELDS.items()}
         # Tables of later schemas: prompts that sessions share, and usage by model.
         self._columns["system_prompts"] = self._there("system_prompts", ["hash", "prompt"])
@@ -97,14 +97,13 @@ class HermesFile:
         for row in self._connection.execute(query, parameters):
             yield dict(zip(names, row, strict=True))
 
-    def _version(self) -> int:
+    def _check_version(self) -> None:
         row = self._connection.execute("SELECT version FROM schema_version LIMIT 1").fetchone()
         version = int(row[0]) if row else 0
         if version < SCHEMA_MIN:
             raise BadRequest(
                 f"this state.db has schema {version}; let Hermes bring it to {SCHEMA_MIN} first"
             )
-        return version
 
     def _known(self, table: str, wanted: list[str]) -> list[str]:
         there = self._there(table, wanted)

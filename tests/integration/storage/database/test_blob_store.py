@@ -13,6 +13,7 @@ from holdfast.storage.database import blobs as blob_rows
 from holdfast.storage.database.blobs import BlobMissing, BlobStore
 from holdfast.storage.database.opening import SCHEMES, OpenStore
 from tests.support.blob_files import FileHarness
+from tests.support.stored_rows import blob_row
 
 # A kind of store without a harness fails every test here.
 HARNESSES = {"file": FileHarness}
@@ -49,7 +50,7 @@ def test_a_blob_is_named_by_its_bytes_and_read_back(
     assert (blob.size, blob.store) == (len(data), scheme)
     assert blobs.exists(blob.id)
     assert blobs.read(blob.id) == data
-    row = sqlite_store.read(lambda db: blob_rows.row(db, blob.id))
+    row = sqlite_store.read(lambda db: blob_row(db, blob.id))
     assert row is not None
     assert row.media_type == "text/plain"
 

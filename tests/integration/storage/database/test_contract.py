@@ -25,7 +25,7 @@ from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import messages, runs, sessions
 from tests.support.blob_files import blob_file
 from tests.support.sample_library import SampleLibrary
-from tests.support.stored_rows import frames_of
+from tests.support.stored_rows import blob_row, frames_of
 from tests.support.workflow_double import WorkflowDouble
 
 # The tables of the core seed; `metadata` and `superseded` of a message are made when it is read.
@@ -187,10 +187,10 @@ def test_a_blob_is_whole_on_disk_before_its_row_is_and_damage_shows(
     for data in (b"small", b"large " * 1000):
         blob = folder.put(data, "text/plain")
         assert folder.read(blob.id) == data
-        assert either_store.read(lambda db, one=blob.id: blobs.row(db, one)) is None  # type: ignore[misc]
+        assert either_store.read(lambda db, one=blob.id: blob_row(db, one)) is None  # type: ignore[misc]
         assert either_store.write(lambda db, one=blob: blobs.commit(db, one)) == blob.id  # type: ignore[misc]
         assert folder.put(data).id == blob.id
-        row = either_store.read(lambda db, one=blob.id: blobs.row(db, one))  # type: ignore[misc]
+        row = either_store.read(lambda db, one=blob.id: blob_row(db, one))  # type: ignore[misc]
         assert row is not None
         assert (row.sha256, row.size) == (blob.sha256, len(data))
         path = blob_file(either_store, blob.id)
@@ -214,7 +214,7 @@ def test_a_transaction_that_fails_leaves_an_orphan_and_no_row(either_store: Open
 
     with pytest.raises(RuntimeError, match="on purpose"):
         either_store.write(fail)
-    assert either_store.read(lambda db: blobs.row(db, blob.id)) is None
+    assert either_store.read(lambda db: blob_row(db, blob.id)) is None
     assert either_store.blobs.exists(blob.id)
 
 

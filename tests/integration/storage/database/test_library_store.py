@@ -21,6 +21,7 @@ from holdfast.storage.sessions.message_views import TurnShown, message_json, tur
 from holdfast.storage.sessions.session_views import SessionShown
 from holdfast.storage.sessions.usage import usage
 from tests.support.sample_library import SampleLibrary
+from tests.support.stored_rows import blob_row
 
 
 @pytest.mark.req("H-001", "H-002", "H-003")
@@ -108,7 +109,7 @@ def test_appending_writes_nothing_into_the_index(sqlite_store: OpenStore) -> Non
 def test_a_blob_belongs_to_the_store_and_says_where_it_lies(sqlite_store: OpenStore) -> None:
     small = sqlite_store.blobs.put(b"x")
     sqlite_store.write(lambda db: blobs.commit(db, small))
-    found = sqlite_store.read(lambda db: blobs.row(db, small.id))
+    found = sqlite_store.read(lambda db: blob_row(db, small.id))
     assert found is not None
     # No path of a session, no size below which it would be kept elsewhere.
     assert (found.store, found.id) == ("file", f"sha256:{found.sha256}")

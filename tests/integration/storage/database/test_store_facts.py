@@ -7,14 +7,13 @@ from sqlalchemy import func, inspect, select
 
 from holdfast.domain.canonical import sha256
 from holdfast.domain.ids import new_id
-from holdfast.storage.database import blobs
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change, table
 from holdfast.storage.database.tables import SessionRow, ToolCallRow
 from holdfast.storage.database.tables_history import Blob
 from holdfast.storage.sessions import messages, tool_calls
-from tests.support.stored_rows import derivation_of, frames_of
+from tests.support.stored_rows import blob_row, derivation_of, frames_of
 from tests.support.workflow_double import PROMPTS, WorkflowDouble
 
 
@@ -145,7 +144,7 @@ def test_payloads_are_blobs_however_small_and_words_are_rows_however_long(
     workflow.resume(session)
     for head_id in (made.head_id, workflow.finish(run, "y")):
         reference = workflow.head(head_id or "").state_ref
-        row = workflow.store.read(lambda db, one=reference: blobs.row(db, one))  # type: ignore[misc]
+        row = workflow.store.read(lambda db, one=reference: blob_row(db, one))  # type: ignore[misc]
         assert row is not None
         assert row.size < 4096
 

@@ -12,7 +12,6 @@ from activities.compaction import compactors
 from holdfast.agent.conversation import ModelAnswer, Turn
 from holdfast.agent.providers import complete
 from holdfast.domain.commands import Answer, Command, Compact
-from holdfast.storage.database import blobs
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once
 from holdfast.storage.database.tables import SessionRow
@@ -22,6 +21,7 @@ from tests.support.blob_files import blob_file
 from tests.support.servers.api_server import ApiServer
 from tests.support.sessions_double import SessionsDouble
 from tests.support.step_runner import StepRunner
+from tests.support.stored_rows import blob_row
 
 FOCUS = "the names of the ports"
 PROJECT = """
@@ -97,4 +97,4 @@ def test_a_focus_travels_as_an_id_that_no_row_keeps(own_api: ApiServer, tmp_path
     assert plain.focus_id is None
     staged = focused.focus_id or ""
     assert store.blobs.read_json(staged) == FOCUS
-    assert store.read(lambda db: blobs.row(db, staged)) is None
+    assert store.read(lambda db: blob_row(db, staged)) is None
