@@ -12,8 +12,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from api import auth
 from api.dependencies import ServicesDep
 from api.errors import documented
-from api.readiness import trouble
+from api.services import Services
 from holdfast.domain.errors import Unauthenticated
+from holdfast.storage.database.engine import ping
 from holdfast.storage.database.opening import REVISION
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import sessions
@@ -33,7 +34,7 @@ async def readyz(services: ServicesDep) -> Response:
     """Store, Temporal and a worker answer."""
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
-            found = await trouble(services)
+            found = await _trouble(services)
     except TimeoutError:
         found = {"readiness": "no answer in time"}
     if found:
@@ -85,3 +86,16 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
         await auth.require(services, request)
     counts = await services.store.aread(sessions.count_by_state)
     return Response(services.metrics.text(counts), media_type="text/plain; version=0.0.4")
+
+
+async def _trouble(services: Services) -> dict[str, str]:
+    """What does not answer of all that a message needs, by part; empty when ready."""
+    found: dict[str, str] = {}
+    try:
+        await services.store.aread(ping)
+    except Exception as error:  # noqa: BLE001 - any failure of the store means not ready
+        found["store"] = str(error)[:200]
+    words = await services.temporal.trouble()
+    if words is not None:
+        found["temporal"] = words
+    return found

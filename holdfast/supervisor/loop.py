@@ -22,7 +22,6 @@ from holdfast.supervisor import (
     temporal,
     terminal_host,
 )
-from holdfast.supervisor.output import complain, say
 from holdfast.supervisor.part import EXIT_MISCONFIGURED, Part, Verdict
 from holdfast.supervisor.plan import Plan, make_plan
 from holdfast.supervisor.run_file import RunFile
@@ -246,3 +245,18 @@ class Supervisor:
             say(f"holdfast: stopped; terminals live on (pid {pid}), `holdfast down` ends them")
         else:
             say("holdfast: stopped")
+
+
+def say(line: str) -> None:
+    """One whole line on standard output; no error when nobody reads it."""
+    _write(1, line)
+
+
+def complain(line: str) -> None:
+    """One whole line on standard error; no error when nobody reads it."""
+    _write(2, line)
+
+
+def _write(descriptor: int, line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(descriptor, (line + "\n").encode("utf-8", "replace"))

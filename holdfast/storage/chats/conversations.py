@@ -13,8 +13,9 @@ from holdfast.storage.chats.chat_session import ChatSession, Place, to_ms
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Project, SessionRow
 from holdfast.storage.projects import projects
-from holdfast.storage.projects.home_projects import CHATS, home_project
 from holdfast.storage.sessions import sessions
+
+FOLDER = "chats"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _where(
     if before is not None:
         project = projects.get(db, place.operator_id, before.project_id)
         return project, wanted.working_directory or before.working_directory
-    project = home_project(db, home, place.operator_id, CHATS, place.operator_id)
+    project = projects.load_in_home(db, home, place.operator_id, FOLDER, place.operator_id)
     if wanted.working_directory is not None:
         return project, wanted.working_directory
     folder = Path(project.path) / session_id

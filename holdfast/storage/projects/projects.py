@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func
@@ -17,6 +18,7 @@ from holdfast.domain.project_file import ProjectFile
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.log import events
+from holdfast.storage.projects import project_file
 from holdfast.storage.projects.project_file import LoadedFile
 
 PROJECTS_PER_PAGE_MAX = 500
@@ -49,6 +51,13 @@ def load(
     )
     _apply(db, project, loaded, limit)
     return project, True
+
+
+def load_in_home(db: Db, home: Path, operator_id: str, *names: str) -> Project:
+    """The operator's project in that folder of the home; both are made when missing."""
+    folder = home.joinpath(*names)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return load(db, operator_id, project_file.load(folder.resolve()))[0]
 
 
 def mark_invalid(db: Db, operator_id: str, project_id: str, error: DslInvalid) -> Project:

@@ -25,10 +25,11 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import Call, Message, SessionRow
 from holdfast.storage.log import events
-from holdfast.storage.projects.home_projects import IMPORTED, home_project
+from holdfast.storage.projects import projects
 from holdfast.storage.sessions import aliases, purged_workflows, sessions, supersessions, titles
 from holdfast.storage.transfer.importers.importer import Imported
 
+FOLDER = "imported"
 PREVIEW_CHARS = 63
 SOURCE_CHARS = 64
 MESSAGES_MAX = 200_000
@@ -132,7 +133,7 @@ def _write(db: Db, home: Path, operator_id: str, given: ForeignSession) -> Impor
     known = sessions.find(db, session_id)
     if known is not None:
         return {"session_id": session_id, "imported": False, "messages": known.message_count}
-    project = home_project(db, home, operator_id, IMPORTED, given.origin)
+    project = projects.load_in_home(db, home, operator_id, FOLDER, given.origin)
     session = _session(db, operator_id, session_id, given)
     session.project_id, session.working_directory = project.id, project.path
     session.dsl_hash = project.dsl_hash
