@@ -27,19 +27,31 @@ _DEFAULT_KEY_ENVS = {
 
 
 class Clients:
-    """The models of one event loop; each holds the HTTP client behind it."""
+    """The models of one event loop with the HTTP clients behind them."""
 
     def __init__(self) -> None:
         self._models: dict[Route, Model] = {}
+        self._http: dict[Route, httpx2.AsyncClient] = {}
 
     def model(self, route: Route) -> Model:
         """The model of `route`; the connection pool behind it stays open between calls."""
         if route not in self._models:
             if len(self._models) >= ROUTES_MAX:
                 # Only the reference goes: a call that still streams keeps its client alive.
-                del self._models[next(iter(self._models))]
-            self._models[route] = _BUILDERS[route.driver](route, _http_client())
+                oldest = next(iter(self._models))
+                del self._models[oldest], self._http[oldest]
+            http = _http_client()
+            self._models[route] = _BUILDERS[route.driver](route, http)
+            self._http[route] = http
         return self._models[route]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        clients = list(self._http.values())
+        self._models.clear()
+        self._http.clear()
+        for client in clients:
+            await client.aclose()
 
 
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Clients] = WeakKeyDictionary()
