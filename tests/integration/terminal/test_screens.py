@@ -236,7 +236,11 @@ async def test_a_program_that_asks_its_terminal_is_answered_with_nobody_there(
 async def test_input_that_nobody_reads_is_refused_at_last(
     host: TestHost, client: TerminalClient
 ) -> None:
-    await client.spawn(host.request("deaf", "stty raw -echo; sleep 1000", terminal=True))
+    command = "stty raw -echo; echo deaf; sleep 1000"
+    await client.spawn(host.request("deaf", command, terminal=True))
+    # Before it is raw, the kernel drops what is too much for a line instead of making us wait.
+    async with await client.attach("deaf", role="viewer") as attachment:
+        await Seen().until_text(attachment, "deaf")
     for _ in range(25):
         await client.write("deaf", b"x" * 10_000)
     with pytest.raises(InputFull):

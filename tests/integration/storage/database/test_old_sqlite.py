@@ -60,7 +60,7 @@ def test_readiness_tells_the_supervisor(
     async def nothing(_services: object) -> dict[str, str]:
         return {}
 
-    monkeypatch.setattr(health, "trouble", nothing)
+    monkeypatch.setattr(health, "_trouble", nothing)
     assert readiness.is_ready(own_api.url)
     [warning] = readiness.warnings(own_api.url)
     assert "3.40.1" in warning
