@@ -13,15 +13,17 @@ from starlette.concurrency import iterate_in_threadpool
 from api.dependencies import CurrentOperator, OwnSession, PageCursor, PageLimit, StoreDep, find_own
 from api.errors import documented
 from api.models import Shown, shows
-from holdfast.domain.errors import NotFound, ValidationFailed
+from api.paging import cut, read_number, read_time
+from holdfast.domain.errors import NotFound
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log import causes, events
 from holdfast.storage.log.audit import audit
-from holdfast.storage.sessions.session_views import make_cursor, read_cursor
+from holdfast.storage.sessions.session_views import make_cursor
 
 router = APIRouter(tags=["audit"])
 STREAM_PAGE = 500
+SEQ_MAX = 10**15 - 1
 AtMs = Annotated[int | None, Query(ge=0, le=2**53)]
 
 
@@ -45,14 +47,13 @@ async def list_events(
     format: Annotated[Literal["json", "ndjson"], Query()] = "json",  # noqa: A002 - the wire's name
 ) -> Any:
     """The event stream as it was written, oldest first; `format=ndjson` streams all of it."""
-    after = _seq(cursor) if cursor is not None else since
+    after = since if cursor is None else read_number(cursor, most=SEQ_MAX)
     if format == "ndjson":
         lines = _stream(store, session.id, after)
         return StreamingResponse(iterate_in_threadpool(lines), media_type="application/x-ndjson")
     found = await store.aread(lambda db: events.after(db, session.id, after, limit=limit + 1))
-    items = [causes.event_json(event) for event in found[:limit]]
-    following = str(found[limit - 1].seq) if len(found) > limit else None
-    return {"items": items, "next_cursor": following}
+    page, following = cut(found, limit, lambda event: str(event.seq))
+    return {"items": [causes.event_json(event) for event in page], "next_cursor": following}
 
 
 @router.get("/sessions/{session_id}/trace", responses=shows(200, Shown) | documented(404))
@@ -68,12 +69,12 @@ async def trace_event(
         return await store.aread(
             lambda db: causes.trace(db, causes.find_event(db, session.id, event))
         )
-    after = 0 if cursor is None else _seq(cursor)
+    after = 0 if cursor is None else read_number(cursor, most=SEQ_MAX)
 
     def traced(db: Db) -> dict[str, Any]:
         found = events.after(db, session.id, after, limit=limit + 1)
-        items = [causes.traced_event(db, one) for one in found[:limit]]
-        following = str(found[limit - 1].seq) if len(found) > limit else None
+        page, following = cut(found, limit, lambda event: str(event.seq))
+        items = [causes.traced_event(db, event) for event in page]
         return {"items": items, "next_cursor": following}
 
     return await store.aread(traced)
@@ -91,7 +92,7 @@ async def list_audit(
     cursor: PageCursor = None,
 ) -> dict[str, Any]:
     """Events of all of the caller's sessions, newest first; `type=run.*` takes a family."""
-    before = None if cursor is None else read_cursor(cursor)
+    before = read_time(cursor)
 
     def look(db: Db) -> dict[str, Any]:
         try:
@@ -108,9 +109,7 @@ async def list_audit(
             until=until,
             before=before,
         )
-        page = found[:limit]
-        more = len(found) > limit
-        following = make_cursor(page[-1].at, page[-1].id) if more else None
+        page, following = cut(found, limit, lambda event: make_cursor(event.at, event.id))
         return {"items": [causes.event_json(event) for event in page], "next_cursor": following}
 
     return await store.aread(look)
@@ -127,9 +126,3 @@ def _stream(store: OpenStore, session_id: str, after: int) -> Iterator[bytes]:
         if len(page) < STREAM_PAGE:
             return
         after = page[-1].seq
-
-
-def _seq(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 15:
-        raise ValidationFailed("cursor is not one that this server gave out")
-    return int(cursor)

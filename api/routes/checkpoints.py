@@ -21,6 +21,7 @@ from api.dependencies import (
 from api.errors import documented, gone_as_conflict
 from api.models import RequestBody, Shown, Text, shows
 from api.openapi import AnswerRoute
+from api.paging import by_time, cut, read_time
 from api.routes.messages import as_answered
 from api.routes.sessions import shown
 from holdfast.domain.clock import now_ms
@@ -30,7 +31,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.moves import checkpoints, prompt_edits
 from holdfast.storage.moves.checkpoint_snapshots import CheckpointShown, checkpoint_json
 from holdfast.storage.moves.prompt_edits import EditShown
-from holdfast.storage.sessions.session_views import SessionShown, make_cursor, read_cursor
+from holdfast.storage.sessions.session_views import SessionShown
 
 router = APIRouter(tags=["checkpoints"], route_class=AnswerRoute)
 REASON_CHARS_MAX = 1000
@@ -121,13 +122,11 @@ async def list_checkpoints(
     """The session's checkpoints, newest first."""
 
     def page(db: Db) -> CheckpointsShown:
-        before = read_cursor(cursor) if cursor is not None else None
-        rows = checkpoints.of_session(
+        before = read_time(cursor)
+        found = checkpoints.of_session(
             db, session.id, include_archived=include_archived, limit=limit + 1, before=before
         )
-        more = len(rows) > limit
-        rows = rows[:limit]
-        following = make_cursor(rows[-1].created_at, rows[-1].id) if more else None
+        rows, following = cut(found, limit, by_time)
         return {"items": [checkpoint_json(db, row) for row in rows], "next_cursor": following}
 
     return await store.aread(page)

@@ -21,12 +21,12 @@ from api.dependencies import (
 from api.errors import documented
 from api.models import RequestBody, Text
 from api.openapi import AnswerRoute
+from api.paging import by_time, cut, read_time
 from holdfast.domain.commands import Compact
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.moves import compactions
 from holdfast.storage.moves.compactions import CompactionShown
-from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
 router = APIRouter(tags=["compactions"], route_class=AnswerRoute)
 CompactionId = Annotated[str, Path(min_length=1, max_length=64)]
@@ -85,11 +85,8 @@ async def list_compactions(
     """The session's compactions, newest first."""
 
     def page(db: Db) -> CompactionsShown:
-        before = read_cursor(cursor) if cursor is not None else None
-        rows = compactions.page(db, session.id, limit=limit + 1, before=before)
-        more = len(rows) > limit
-        rows = rows[:limit]
-        following = make_cursor(rows[-1].created_at, rows[-1].id) if more else None
+        found = compactions.page(db, session.id, limit=limit + 1, before=read_time(cursor))
+        rows, following = cut(found, limit, by_time)
         return {"items": [compactions.view(row) for row in rows], "next_cursor": following}
 
     return await store.aread(page)

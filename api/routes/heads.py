@@ -17,12 +17,13 @@ from api.dependencies import (
 )
 from api.errors import documented
 from api.models import Shown, shows
-from holdfast.domain.errors import ValidationFailed
+from api.paging import cut, read_number
 from holdfast.storage.database.engine import Db
 from holdfast.storage.moves import comparisons, heads
 
 router = APIRouter(tags=["heads"])
 ENTRIES_MAX = 10_000
+NUMBER_MAX = 10**18 - 1
 HeadId = Annotated[str, Path(min_length=1, max_length=128)]
 SessionName = Annotated[str, Path(min_length=1, max_length=NAME_CHARS_MAX)]
 
@@ -53,11 +54,11 @@ async def list_heads(
     """The session's heads, newest first."""
 
     def page(db: Db) -> dict[str, Any]:
-        rows = heads.of_session(db, session.id, limit=limit + 1, before=_number(cursor))
-        more = len(rows) > limit
-        rows = rows[:limit]
+        before = None if cursor is None else read_number(cursor, most=NUMBER_MAX)
+        found = heads.of_session(db, session.id, limit=limit + 1, before=before)
+        rows, following = cut(found, limit, lambda row: str(row.number))
         items = [heads.head_json(row, current=session.current_head) for row in rows]
-        return {"items": items, "next_cursor": str(rows[-1].number) if more else None}
+        return {"items": items, "next_cursor": following}
 
     return await store.aread(page)
 
@@ -99,11 +100,3 @@ async def compare_sessions(
         return comparisons.compare(db, session.id, other.id, limit=limit)
 
     return await store.aread(read)
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not cursor.isdecimal() or len(cursor) > 18:
-        raise ValidationFailed("cursor is not one that this server gave out")
-    return int(cursor)

@@ -11,9 +11,9 @@ from api.dependencies import CurrentOperator, OwnSession, PageCursor, PageLimit,
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
 from api.openapi import AnswerRoute
+from api.paging import cut, read_number
 from api.routes.projects import ProjectId
 from api.routes.sessions import shown
-from holdfast.domain.errors import ValidationFailed
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Operator
@@ -25,6 +25,7 @@ from holdfast.storage.sessions.session_views import SessionShown
 
 router = APIRouter(tags=["issues"], route_class=AnswerRoute)
 IssueId = Annotated[str, Path(min_length=1, max_length=64)]
+NUMBER_MAX = 10**9 - 1
 Title = Annotated[Text, Field(min_length=1, max_length=issues.TITLE_CHARS_MAX)]
 Body = Annotated[Text, Field(max_length=issues.BODY_BYTES_MAX)]
 Status = Literal["open", "in_progress", "blocked", "resolved", "closed"]
@@ -142,13 +143,13 @@ async def list_issues(
     cursor: PageCursor = None,
 ) -> dict[str, Any]:
     """The project's issues by number."""
-    after = _number(cursor)
+    after = 0 if cursor is None else read_number(cursor, most=NUMBER_MAX)
 
     def page(db: Db) -> dict[str, Any]:
         projects.get(db, operator.id, project_id)
-        rows = issues.page(db, project_id, limit=limit + 1, after_number=after, status=status)
-        following = str(rows[limit - 1].number) if len(rows) > limit else None
-        return {"items": [issues.view(row) for row in rows[:limit]], "next_cursor": following}
+        found = issues.page(db, project_id, limit=limit + 1, after_number=after, status=status)
+        rows, following = cut(found, limit, lambda row: str(row.number))
+        return {"items": [issues.view(row) for row in rows], "next_cursor": following}
 
     return await store.aread(page)
 
@@ -186,10 +187,9 @@ async def list_comments(
 
     def page(db: Db) -> dict[str, Any]:
         issue = issues.get(db, operator.id, issue_id)
-        rows = issues.comments(db, issue.id, limit=limit + 1, after=cursor)
-        following = rows[limit - 1].id if len(rows) > limit else None
-        items = [issues.comment_view(row) for row in rows[:limit]]
-        return {"items": items, "next_cursor": following}
+        found = issues.comments(db, issue.id, limit=limit + 1, after=cursor)
+        rows, following = cut(found, limit, lambda row: row.id)
+        return {"items": [issues.comment_view(row) for row in rows], "next_cursor": following}
 
     return await store.aread(page)
 
@@ -266,11 +266,3 @@ def _listed(rows: list[Todo]) -> dict[str, Any]:
         "next_cursor": None,
         "markdown": render(tasks),
     }
-
-
-def _number(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 9:
-        raise ValidationFailed("cursor is not one that this server gave out")
-    return int(cursor)

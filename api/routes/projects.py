@@ -10,6 +10,7 @@ from pydantic import Field
 from api.dependencies import CurrentOperator, PageCursor, PageLimit, ServicesDep, StoreDep
 from api.errors import documented
 from api.models import ProjectShown, ProjectsShown, RequestBody, Text, shows
+from api.paging import cut
 from holdfast.storage.database.engine import Db
 from holdfast.storage.projects import project_file, projects
 
@@ -46,13 +47,9 @@ async def list_projects(
     """The caller's projects, oldest first."""
 
     def page(db: Db) -> dict[str, Any]:
-        rows = projects.page(db, operator.id, limit=limit + 1, after=cursor)
-        more = len(rows) > limit
-        rows = rows[:limit]
-        return {
-            "items": projects.views(db, rows),
-            "next_cursor": rows[-1].id if more else None,
-        }
+        found = projects.page(db, operator.id, limit=limit + 1, after=cursor)
+        rows, following = cut(found, limit, lambda row: row.id)
+        return {"items": projects.views(db, rows), "next_cursor": following}
 
     return await store.aread(page)
 

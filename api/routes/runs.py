@@ -15,16 +15,16 @@ from api.dependencies import (
     PageLimit,
     StoreDep,
 )
-from api.errors import documented
+from api.errors import documented, gone_as_conflict
 from api.models import RunsShown
 from api.openapi import AnswerRoute
+from api.paging import by_time, cut, read_time
 from holdfast.domain.commands import Cancel
-from holdfast.domain.errors import Conflict, Gone, NotFound
+from holdfast.domain.errors import NotFound
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Run
 from holdfast.storage.sessions import run_views, runs
 from holdfast.storage.sessions.run_views import RunShown
-from holdfast.storage.sessions.session_views import make_cursor, read_cursor
 
 router = APIRouter(tags=["runs"], route_class=AnswerRoute)
 RunId = Annotated[str, Path(min_length=1, max_length=64)]
@@ -37,13 +37,9 @@ async def list_runs(
     """The session's runs, newest first."""
 
     def page(db: Db) -> RunsShown:
-        before = read_cursor(cursor) if cursor is not None else None
-        rows = runs.of_session(db, session.id, limit=limit + 1, before=before)
-        more = len(rows) > limit
-        rows = rows[:limit]
-        items = run_views.views(db, session.id, rows)
-        following = make_cursor(rows[-1].created_at, rows[-1].id) if more else None
-        return {"items": items, "next_cursor": following}
+        found = runs.of_session(db, session.id, limit=limit + 1, before=read_time(cursor))
+        rows, following = cut(found, limit, by_time)
+        return {"items": run_views.views(db, session.id, rows), "next_cursor": following}
 
     return await store.aread(page)
 
@@ -71,10 +67,7 @@ async def cancel_run(
     """Stop the run; what it said so far is kept."""
     await store.aread(lambda db: _own(db, session.id, run_id))
     command = Cancel(command_id=command_id, user_id=operator.id, run_id=run_id)
-    try:
-        await commands.send(session, "cancel", command)
-    except Gone as refusal:
-        raise Conflict(refusal.message, refusal.details) from None
+    await gone_as_conflict(commands.send(session, "cancel", command))
     return await store.aread(lambda db: run_views.view(db, _own(db, session.id, run_id)))
 
 

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import CurrentOperator, PageCursor, PageLimit, StoreDep, find_own
 from api.models import Shown, shows
-from holdfast.domain.errors import NotFound, ValidationFailed
+from api.paging import read_number
+from holdfast.domain.errors import NotFound
 from holdfast.storage.database.engine import Db
 from holdfast.storage.projects import projects
 from holdfast.storage.search.finder import Answer, Search, find
@@ -78,7 +79,7 @@ async def search_messages(
             return None  # nothing of what does not exist can be found
 
     scope = await store.aread(filters)
-    offset = _offset(cursor)
+    offset = 0 if cursor is None else read_number(cursor, most=OFFSET_MAX)
     if scope is None:
         index = await asyncio.to_thread(progress, store)
         return _shown(Answer(index=index.to_json()), offset, limit)
@@ -114,11 +115,3 @@ def _list(given: list[str] | None) -> tuple[str, ...]:
     """Repeated parameters and commas mean the same."""
     parts = (part.strip() for value in given or [] for part in value.split(","))
     return tuple(part for part in parts if part)
-
-
-def _offset(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit()) or int(cursor[:10]) > OFFSET_MAX:
-        raise ValidationFailed("cursor is not one that this server gave out")
-    return int(cursor)

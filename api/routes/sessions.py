@@ -18,13 +18,13 @@ from api.dependencies import (
     ServicesDep,
     StoreDep,
 )
-from api.errors import documented
+from api.errors import documented, gone_as_conflict
 from api.models import RequestBody, SessionsShown, Text
 from api.openapi import AnswerRoute
 from api.routes.projects import ProjectId
 from api.services import Services
 from holdfast.domain.commands import Command
-from holdfast.domain.errors import BadRequest, Conflict, Gone, NotFound
+from holdfast.domain.errors import BadRequest, Gone, NotFound
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import OVER, State
 from holdfast.storage.database.engine import Db
@@ -144,10 +144,8 @@ async def end_session(
     """End the session; what runs is killed, what was said stays."""
     if not confirm:
         raise BadRequest("ending a session needs confirm=true")
-    try:
-        await commands.send(session, "end", Command(command_id=new_id(), user_id=operator.id))
-    except Gone as refusal:
-        raise Conflict(refusal.message, refusal.details) from None
+    command = Command(command_id=new_id(), user_id=operator.id)
+    await gone_as_conflict(commands.send(session, "end", command))
     return await shown(store, session.id)
 
 
@@ -198,10 +196,8 @@ async def reopen_session(
     command_id: CommandId,
 ) -> SessionShown:
     """Open a cleanly ended session again."""
-    try:
-        await commands.send(session, "reopen", Command(command_id=command_id, user_id=operator.id))
-    except Gone as refusal:
-        raise Conflict(refusal.message, refusal.details) from None
+    command = Command(command_id=command_id, user_id=operator.id)
+    await gone_as_conflict(commands.send(session, "reopen", command))
     return await shown(store, session.id)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, tuple_, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound
@@ -26,6 +26,7 @@ from holdfast.storage.sessions.lineage import levels
 ACTIVE_MAX = 50
 REASON_CHARS_MAX = 4000
 _checkpoints, _messages, _runs = table(Checkpoint), table(Message), table(Run)
+_place = tuple_(_checkpoints.c.created_at, _checkpoints.c.id)
 
 
 def create(
@@ -126,11 +127,7 @@ def of_session(
     if not include_archived:
         rows = rows.where(_checkpoints.c.archived.is_(False))
     if before is not None:
-        at, last_id = before
-        older = (_checkpoints.c.created_at < at) | (
-            (_checkpoints.c.created_at == at) & (_checkpoints.c.id < last_id)
-        )
-        rows = rows.where(older)
+        rows = rows.where(_place < before)
     rows = rows.order_by(_checkpoints.c.created_at.desc(), _checkpoints.c.id.desc()).limit(limit)
     return [Checkpoint(**row._mapping) for row in db.connection().execute(rows)]
 
@@ -227,7 +224,7 @@ def trees_in_use(db: Db, *, runs_since: int) -> set[str]:
 
 def supersede_after(db: Db, point: Checkpoint) -> int:
     """Supersede the checkpoints that came after this one; how many."""
-    later = _checkpoints.c.session_id == point.session_id, _later(point)
+    later = _checkpoints.c.session_id == point.session_id, _place > (point.created_at, point.id)
     changed = db.connection().execute(
         update(_checkpoints)
         .where(*later, _checkpoints.c.superseded_by.is_(None))
@@ -239,12 +236,6 @@ def supersede_after(db: Db, point: Checkpoint) -> int:
 def mark_rolled_back(db: Db, point: Checkpoint, **columns: Any) -> None:
     """Note that the session went back to here."""
     _set(db, point.id, rolled_back=True, last_head=None, **columns)
-
-
-def _later(point: Checkpoint) -> Any:
-    return (_checkpoints.c.created_at > point.created_at) | (
-        (_checkpoints.c.created_at == point.created_at) & (_checkpoints.c.id > point.id)
-    )
 
 
 def _tell_of_edits(db: Db, session: SessionRow, point: Checkpoint) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NotRequired, cast
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, delete, func, select, tuple_
 from typing_extensions import TypedDict
 
 from holdfast.domain.clock import now_ms
@@ -27,6 +27,7 @@ COLLAPSED_AT_ONCE = 100
 SUMMARY_KIND = "summary"
 NOTES_CHARS_MAX = 4000
 _compactions = table(Compaction)
+_place = tuple_(_compactions.c.created_at, _compactions.c.id)
 _CHANGED_AT = select(
     func.max(func.coalesce(_compactions.c.undone_at, _compactions.c.finished_at, 0))
 ).where(
@@ -187,11 +188,7 @@ def page(
     """The session's records, newest first, those older than (time, id) `before`."""
     rows = select(_compactions).where(_compactions.c.session_id == session_id)
     if before is not None:
-        at, last_id = before
-        rows = rows.where(
-            (_compactions.c.created_at < at)
-            | ((_compactions.c.created_at == at) & (_compactions.c.id < last_id))
-        )
+        rows = rows.where(_place < before)
     rows = rows.order_by(_compactions.c.created_at.desc(), _compactions.c.id.desc()).limit(limit)
     return [Compaction(**row._mapping) for row in db.connection().execute(rows)]
 
@@ -267,8 +264,7 @@ def _newer_in_effect(db: Db, record: Compaction) -> str | None:
         _compactions.c.agent_path == record.agent_path,
         _compactions.c.state == "done",
         _compactions.c.rolled_back.is_(False),
-        (_compactions.c.created_at > record.created_at)
-        | ((_compactions.c.created_at == record.created_at) & (_compactions.c.id > record.id)),
+        _place > (record.created_at, record.id),
     )
     found: str | None = db.connection().execute(newer.limit(1)).scalar()
     return found

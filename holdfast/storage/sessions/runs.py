@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select, tuple_, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
@@ -79,9 +79,7 @@ def of_session(
     """The session's runs, newest first, older than the one with this time and id."""
     rows = select(_runs).where(_runs.c.session_id == session_id)
     if before is not None:
-        at, run_id = before
-        earlier = (_runs.c.created_at == at) & (_runs.c.id < run_id)
-        rows = rows.where((_runs.c.created_at < at) | earlier)
+        rows = rows.where(tuple_(_runs.c.created_at, _runs.c.id) < before)
     rows = rows.order_by(_runs.c.created_at.desc(), _runs.c.id.desc()).limit(limit)
     return [made(Run, row) for row in db.connection().execute(rows)]
 

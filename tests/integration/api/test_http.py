@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,6 +18,10 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Token
 from holdfast.storage.projects import operators
 from tests.support.servers.api_server import ApiServer, Caller
+from tests.support.workflow_double import WorkflowDouble
+
+LISTS = ("runs", "checkpoints", "compactions", "heads", "events", "messages", "trace")
+PAGES_MAX = 100
 
 
 @pytest.fixture
@@ -197,3 +202,37 @@ def test_the_api_imports_neither_worker_nor_agent_nor_alembic() -> None:
         return out.decode().strip()
 
     assert asyncio.run(loaded()) == "[]"
+
+
+def test_every_list_is_read_page_by_page(caller: Caller, tmp_path: Path) -> None:
+    project = caller.project(tmp_path / "paged")
+    workflow = WorkflowDouble(caller.api.store)
+    session = caller.session(project["id"])["id"]
+    for number in range(3):
+        said = workflow.say(session, f"message {number}")
+        run = workflow.begin(session)
+        workflow.resume(session, workflow.pause(session).id)
+        workflow.finish(run)
+        workflow.compact(session, [said.id])
+        issue = caller.http.post(f"/projects/{project['id']}/issues", json={"title": str(number)})
+        assert issue.status_code == 201
+    lists = [f"/sessions/{session}/{name}" for name in LISTS]
+    for path in (*lists, f"/projects/{project['id']}/issues", "/audit"):
+        whole = caller.http.get(path, params={"limit": 500}).json()
+        assert whole["next_cursor"] is None
+        assert len(whole["items"]) >= 3, path
+        assert paged(caller, path) == whole["items"], path
+
+
+def paged(caller: Caller, path: str) -> list[dict[str, Any]]:
+    """The items of a list that is read two at a time."""
+    params: dict[str, Any] = {"limit": 2}
+    items: list[dict[str, Any]] = []
+    for _ in range(PAGES_MAX):
+        page = caller.http.get(path, params=params).json()
+        items += page["items"]
+        if page["next_cursor"] is None:
+            return items
+        assert len(page["items"]) == 2, path
+        params["cursor"] = page["next_cursor"]
+    raise AssertionError(f"{path} has no end")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.database.tables_history import EventRow, Frame
 from holdfast.storage.log import events, frames
+from holdfast.storage.moves import checkpoints, compactions
 from holdfast.storage.sessions import messages, runs, sessions
 from tests.support.blob_files import blob_file
 from tests.support.sample_library import SampleLibrary
@@ -289,3 +291,30 @@ def test_an_error_of_the_database_does_not_tell_what_was_said(library: SampleLib
         library.store.write(lambda db: db.connection().execute(table(Message).insert(), [again]))
     assert "INSERT INTO messages" in str(raised.value)
     assert "wordprivate" not in str(raised.value)
+
+
+def test_runs_checkpoints_and_compactions_are_paged_by_time_and_id(
+    either_store: OpenStore,
+) -> None:
+    workflow = WorkflowDouble(either_store)
+    session = workflow.session()
+    for _ in range(3):
+        said = workflow.say(session, "early")
+        run = workflow.begin(session)
+        workflow.resume(session, workflow.pause(session).id)
+        workflow.finish(run)
+        workflow.compact(session, [said.id])
+    pages: list[Callable[..., Sequence[Any]]] = [
+        runs.of_session,
+        checkpoints.of_session,
+        compactions.page,
+    ]
+    for page in pages:
+
+        def found(page: Any = page, **options: Any) -> list[Any]:
+            return list(either_store.read(lambda db: page(db, session, limit=9, **options)))
+
+        newest, middle, oldest = found()
+        assert found(before=(newest.created_at, newest.id)) == [middle, oldest]
+        assert found(before=(oldest.created_at, oldest.id)) == []
+        assert middle in found(before=(middle.created_at, "~")), "of the same time, an older id"
