@@ -12,7 +12,7 @@ SEEDS ?= 1 2 3 4
 EXAMPLES ?= 300
 FUZZ_SEED := $(or $(FUZZ_SEED),$(shell date +%s))
 
-.PHONY: up token install system-packages test check types style imports audit bench torture fmt lock docs clean
+.PHONY: up token install system-packages test check types style imports audit bench torture mutants fmt lock docs clean
 
 up: install
 	$(BIN)/holdfast up
@@ -70,6 +70,10 @@ torture: install
 	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 3600 -m "not slow and not bench" \
 		--hypothesis-seed=$(FUZZ_SEED) -k "fuzz or strangers or hypothesis" tests
 	for seed in $(SEEDS); do $(BIN)/holdfast selftest --minutes 5 --seed $$seed || exit 1; done
+
+# Removes each proven behaviour once and sees its tests fail; WORDS: areas, ids or files, CHEAPEST=1: one for each id.
+mutants: install system-packages
+	$(BIN)/python -m scripts.mutants --jobs $(JOBS) $(if $(CHEAPEST),--cheapest) $(WORDS)
 
 docs: install
 	$(BIN)/python -m scripts.lifecycle_page
