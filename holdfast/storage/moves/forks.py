@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import BadRequest, NotFound
@@ -118,6 +118,19 @@ def kept_for_forks(db: Db, session_id: str) -> int | None:
     )
     found = db.connection().execute(deepest).scalar()
     return None if found is None else int(found)
+
+
+def read_nothing(db: Db, session_id: str) -> str | None:
+    """Let the fork read nothing of its source any more; the source's id, or None without one.
+
+    The edge stays: it says where the session comes from.
+    """
+    mine = _derivations.c.target_session == session_id
+    cleared = update(_derivations).where(mine)
+    db.connection().execute(cleared.values(source_head=None, cutoff_seq=0, cutoff_change=0))
+    source = select(_derivations.c.source_session).where(mine)
+    found: str | None = db.connection().execute(source).scalar()
+    return found
 
 
 def _point(

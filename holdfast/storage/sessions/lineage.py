@@ -36,7 +36,7 @@ class CauseShown(TypedDict):
 
 
 def levels(db: Db, session_id: str) -> list[Level]:
-    """The session itself first, then its source, then that one's source."""
+    """The session itself first, then its source and that one's, as far as it reads them."""
     chain = [Level(session_id, None, None)]
     seq: int | None = None
     while len(chain) <= LEVELS_MAX:
@@ -44,6 +44,9 @@ def levels(db: Db, session_id: str) -> list[Level]:
         if edge is None:
             return chain
         seq = edge.cutoff_seq if seq is None else min(seq, edge.cutoff_seq)
+        if seq == 0:
+            # A cleared fork, or one that began before its source's first message.
+            return chain
         chain.append(Level(edge.source_session, seq, edge.cutoff_change))
     return chain
 

@@ -169,6 +169,15 @@ def seq_in(db: Db, session_id: str, message_id: str) -> int | None:
     return None
 
 
+def inherited_count(db: Db, session_id: str) -> int:
+    """How many messages of its sources the session reads, superseded ones too."""
+    count = 0
+    for level in levels(db, session_id)[1:]:
+        seen = _messages.c.session_id == level.session_id, _messages.c.seq <= level.cutoff_seq
+        count += db.connection().execute(select(func.count()).where(*seen)).scalar_one()
+    return count
+
+
 def last_seq(db: Db, session_id: str) -> int:
     """The seq of the newest message, 0 before the first."""
     seq = select(_sessions.c.message_seq).where(_sessions.c.id == session_id)

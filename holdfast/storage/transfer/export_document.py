@@ -8,13 +8,14 @@ from typing import Any
 from sqlalchemy import select
 
 from holdfast.domain.clock import now_ms
+from holdfast.domain.lifecycle import State
 from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.sessions import messages, session_views, sessions
-from holdfast.storage.sessions.lineage import levels
+from holdfast.storage.sessions.lineage import LEVELS_MAX
 from holdfast.storage.sessions.message_views import MessageShown, message_json
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.redaction import redact_all
@@ -23,6 +24,21 @@ FORMAT = "holdfast.session"
 VERSION = 1
 # Sessions longer than this are exported up to here, and the document says so.
 MESSAGES_MAX = 200_000
+# A source comes along for what its fork reads; everything else of its row is blank.
+HIDDEN = {
+    "purged": True,
+    "archived": True,
+    "state": State.ENDED.value,
+    "title": None,
+    "title_source": None,
+    "preview": "",
+    "failure": None,
+    "current_head": None,
+    "active_run": None,
+    "current_checkpoint": None,
+    "event_seq": 0,
+    "event_hash": "",
+}
 _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectFileRow)
 
 
@@ -85,7 +101,7 @@ def _archive(db: Db, blobs: BlobStore, session: SessionRow) -> dict[str, Any]:
         select(_files.c.content).where(_files.c.hash == session.dsl_hash)
     )
     found = project.first()
-    sources = _sources(db, session.id, rows)
+    sources = _sources(db, rows)
     return {
         "session": session.model_dump(),
         "project": None if found is None else dict(found._mapping),
@@ -97,30 +113,38 @@ def _archive(db: Db, blobs: BlobStore, session: SessionRow) -> dict[str, Any]:
     }
 
 
-def _sources(db: Db, session_id: str, own: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _sources(db: Db, own: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """What the session reads of the sessions it was forked from, the nearest first."""
     sources: list[dict[str, Any]] = []
     edges = own["derivations"]
-    for level in levels(db, session_id)[1:]:
-        source = sessions.find(db, level.session_id)
+    cutoff_seq = int(edges[0]["cutoff_seq"]) if edges else 0
+    while edges and len(sources) < LEVELS_MAX:
+        edge = edges[0]
+        source = sessions.find(db, edge["source_session"])
         if source is None:
             break
         rows = archive.rows_of(db, source.id)
-        named = {edge["source_head"] for edge in edges}
-        last = max((row["number"] for row in rows["heads"] if row["id"] in named), default=0)
-        sources.append(
-            {
-                "session": source.model_dump(),
-                "messages": [
-                    row for row in rows["messages"] if row["seq"] <= (level.cutoff_seq or 0)
-                ],
-                "supersessions": rows["supersessions"],
-                "heads": [row for row in rows["heads"] if row["number"] <= last],
-                "derivations": rows["derivations"],
-            }
-        )
+        cutoff_seq = min(cutoff_seq, edge["cutoff_seq"])
+        hidden = {**source.model_dump(), **HIDDEN}
+        sources.append({"session": hidden, **_read_by(edge, rows, cutoff_seq)})
         edges = rows["derivations"]
     return sources
+
+
+def _read_by(
+    edge: dict[str, Any], rows: dict[str, list[dict[str, Any]]], cutoff_seq: int
+) -> dict[str, Any]:
+    """The rows of a source that a fork reads over this edge; of a cleared fork there are none."""
+    named = (row["number"] for row in rows["heads"] if row["id"] == edge["source_head"])
+    last = max(named, default=0)
+    # A fork that reads no message reads no supersession either.
+    change = edge["cutoff_change"] if cutoff_seq else 0
+    return {
+        "messages": [row for row in rows["messages"] if row["seq"] <= cutoff_seq],
+        "supersessions": [row for row in rows["supersessions"] if row["change"] <= change],
+        "heads": [row for row in rows["heads"] if row["number"] <= last],
+        "derivations": rows["derivations"],
+    }
 
 
 def _ids(db: Db, operator_id: str, source: str | None) -> list[str]:

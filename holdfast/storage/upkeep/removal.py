@@ -16,15 +16,22 @@ from holdfast.domain.events import SessionCleared
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.rows import change, table
-from holdfast.storage.database.tables import Call, InboxMessage, Message, SessionRow, ToolCallRow
+from holdfast.storage.database.rows import change, step_counter, table
+from holdfast.storage.database.tables import (
+    Call,
+    InboxMessage,
+    Message,
+    SessionRow,
+    Supersession,
+    ToolCallRow,
+)
 from holdfast.storage.database.tables_history import Blob, Derivation, Head, PtyTranscript
 from holdfast.storage.database.tables_library import Alias, Chat
 from holdfast.storage.log import events
 from holdfast.storage.moves import forks, prompt_edits
 from holdfast.storage.search.index import index_of
 from holdfast.storage.search.indexer import forget
-from holdfast.storage.sessions import ptys, purged_workflows, sessions
+from holdfast.storage.sessions import messages, ptys, purged_workflows, sessions
 from holdfast.storage.transfer import archive
 
 BUSY = frozenset({State.RUNNING, State.QUEUED, State.PAUSED})
@@ -32,7 +39,7 @@ DAY_MS = 86_400_000
 PRUNE_MAX = 10_000
 IDS_SHOWN_MAX = 500
 _sessions, _messages, _heads = table(SessionRow), table(Message), table(Head)
-_derivations, _blobs = table(Derivation), table(Blob)
+_derivations, _blobs, _supersessions = table(Derivation), table(Blob), table(Supersession)
 _calls, _tools, _terminals = table(Call), table(ToolCallRow), table(PtyTranscript)
 # Every column outside a blob that may name one.
 _NAMED_IN = (
@@ -88,7 +95,10 @@ def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
 
 
 def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
-    """Forget everything that was said and keep the session (H-041); how many messages went."""
+    """Forget everything that was said and keep the session (H-041); how many messages went.
+
+    A fork no longer reads its source, whose own messages stay for everybody else.
+    """
     gone: set[str] = set()
     began = time.time()
 
@@ -96,12 +106,17 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
         gone.clear()
         session = sessions.lock(db, session_id)
         _refuse_busy(session, "clear")
-        if forks.kept_for_forks(db, session_id) is not None:
+        # A cleared fork of this session reads nothing of it: 0.
+        if forks.kept_for_forks(db, session_id):
             raise Conflict("cannot clear: forks of this session read its messages")
         _forget(db, store, session_id)
         named = _named(db, store, session)
         kept = [name for name in archive.COLLECTIONS if name not in _CLEARED]
-        count = archive.delete_rows(db, session_id, keep=kept)["messages"]
+        count = messages.inherited_count(db, session_id)
+        count += archive.delete_rows(db, session_id, keep=kept)["messages"]
+        source_id = forks.read_nothing(db, session_id)
+        # The memory of a project reads a session again when its changes were counted on.
+        step_counter(db, SessionRow, session_id, "change_seq")
         change(
             db, SessionRow, session_id, preview="", message_count=0, current_head=None,
             tool_call_count=0, current_checkpoint=None, updated_at=now_ms(),
@@ -109,6 +124,9 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
         cleared = SessionCleared(session_id=session_id, user_id=user_id, messages=count)
         events.append(db, session_id, cleared, row=("session", session_id))
         gone.update(_drop_blobs(db, store, named))
+        if source_id is not None and sessions.lock(db, source_id).purged:
+            # What was kept for this fork alone goes now.
+            _purge(db, store, source_id, gone)
         return count
 
     count = store.write(work)
@@ -203,12 +221,23 @@ def _keep_for_forks(db: Db, session_id: str, kept_seq: int) -> dict[str, int]:
     db.connection().execute(
         delete(_heads).where(_heads.c.session_id == session_id, _heads.c.number > last_head)
     )
+    _drop_newer_supersessions(db, session_id)
     change(
         db, SessionRow, session_id, purged=True, archived=True, state=State.ENDED.value,
         title=None, title_source=None, preview="", failure=None, current_head=None,
         active_run=None, current_checkpoint=None, event_seq=0, event_hash="",
     )  # fmt: skip
     return removed
+
+
+def _drop_newer_supersessions(db: Db, session_id: str) -> None:
+    """Those that no fork knows; they name messages that have just gone."""
+    seen = select(func.max(_derivations.c.cutoff_change)).where(
+        _derivations.c.source_session == session_id
+    )
+    last_change = db.connection().execute(seen).scalar() or 0
+    newer = _supersessions.c.session_id == session_id, _supersessions.c.change > last_change
+    db.connection().execute(delete(_supersessions).where(*newer))
 
 
 def _sources(db: Db, session_id: str) -> list[str]:

@@ -191,6 +191,27 @@ def test_sessions_are_cleared_and_pruned(caller: Caller, session: dict[str, Any]
     assert caller.http.get(f"/sessions/{key}").status_code == 404
 
 
+@pytest.mark.req("H-041")
+def test_a_cleared_fork_shows_nothing_of_its_source(
+    caller: Caller, session: dict[str, Any]
+) -> None:
+    fork = caller.session(session["project_id"], resume_from=session["id"])["id"]
+    add(caller, fork, "operator", "a third message")
+    cleared = caller.http.delete(f"/sessions/{fork}/messages?confirm=true").json()
+    assert cleared == {"session_id": fork, "messages_cleared": 3}
+    for path in (f"/sessions/{fork}/messages", f"/sessions/{fork}/export"):
+        shown = get(caller, path)
+        assert shown.get("items", shown.get("messages")) == []
+    assert len(get(caller, f"/sessions/{session['id']}/messages")["items"]) == 2
+    exported = caller.http.get(f"/sessions/{fork}/export").content
+    assert b"zebra" not in exported
+    for key in (fork, session["id"]):
+        assert caller.http.post(f"/sessions/{key}/purge?confirm=true").status_code == 200
+    assert caller.http.post("/sessions/import", content=exported).status_code == 201
+    assert get(caller, f"/sessions/{fork}")["forked_from"] == session["id"]
+    assert get(caller, f"/sessions/{fork}/messages")["items"] == []
+
+
 @pytest.mark.req("K-131", "F-023", "F-024")
 def test_events_and_their_causes(caller: Caller, session: dict[str, Any]) -> None:
     key = session["id"]

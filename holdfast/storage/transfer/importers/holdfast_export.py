@@ -25,7 +25,7 @@ from holdfast.storage.log import events
 from holdfast.storage.projects.projects import keep_file
 from holdfast.storage.sessions import purged_workflows, sessions, titles
 from holdfast.storage.transfer import archive
-from holdfast.storage.transfer.export_document import FORMAT, VERSION
+from holdfast.storage.transfer.export_document import FORMAT, HIDDEN, VERSION
 from holdfast.storage.transfer.importers.importer import Imported, Source
 
 _sessions, _projects = table(SessionRow), table(Project)
@@ -34,20 +34,6 @@ LINES_MAX = 10_000
 BYTES_MAX = 64 * 1024 * 1024
 _MARK = re.compile(rb'"format"\s*:\s*"' + re.escape(FORMAT).encode() + b'"')
 INTERRUPTED = {"code": "imported_while_running", "message": "The export was made during this run."}
-# The owner of a source that was only brought along for its fork sees no more of it than the fork.
-_HIDDEN = {
-    "purged": True,
-    "archived": True,
-    "state": State.ENDED.value,
-    "title": None,
-    "title_source": None,
-    "preview": "",
-    "current_head": None,
-    "active_run": None,
-    "current_checkpoint": None,
-    "event_seq": 0,
-    "event_hash": "",
-}
 
 
 def sniff(source: Source) -> bool:
@@ -206,7 +192,8 @@ def _project(db: Db, operator_id: str, parts: dict[str, Any], row: SessionRow) -
 
 def _import_source(db: Db, operator_id: str, source: dict[str, Any]) -> str | None:
     """Bring along what the fork reads, unless the source itself is here."""
-    row = _session_row({**source["session"], **_HIDDEN}, operator_id)
+    # Exports of older versions hold the whole row.
+    row = _session_row({**source["session"], **HIDDEN}, operator_id)
     row.purged = True
     if sessions.find(db, row.id) is not None:
         return None
