@@ -201,8 +201,10 @@ class SessionWorkflow:
                 return known
             try:
                 return core.remember(command.command_id, await act(command))
-            except ApplicationError:
-                await core.realign()
+            except ApplicationError as error:
+                if not await core.failed_by(error):
+                    async with core.damage_fails():
+                        await core.realign()
                 raise
 
     async def _quietly(self, name: str, command: C, act: Callable[[C], Awaitable[Answer]]) -> None:
