@@ -216,6 +216,15 @@ async def test_sessions_are_synced_when_they_said_much(watched: Watched) -> None
     assert await watched.later(1.0) == 1
 
 
+@pytest.mark.req("O-024")
+async def test_sessions_are_looked_at_every_five_seconds(watched: Watched) -> None:
+    watched.settings("{sources: [sessions], sync: {session_messages: 1}}")
+    await watched.later()
+    say(watched, 1)
+    assert await watched.later(4.9) == 0
+    assert await watched.later(0.1) == 1
+
+
 async def test_a_purged_session_is_forgotten_soon(watched: Watched) -> None:
     watched.settings("{sources: [sessions]}")
     say(watched, 1)

@@ -174,6 +174,7 @@ def test_paths_lead_out_of_a_project_only_where_config_toml_says(
     assert len(ignored) == len(wrong)
 
 
+@pytest.mark.req("O-001")
 def test_indexes_lie_in_the_home_or_where_config_toml_says(tmp_path: Path) -> None:
     assert directory_of(tmp_path, Config()) == tmp_path / "memory"
     for said, meant in (("other", tmp_path / "other"), ("/srv/m", Path("/srv/m"))):
