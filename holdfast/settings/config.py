@@ -25,6 +25,8 @@ DEMO_PROVIDER = "scripted"
 DEMO_MODEL = "scripted:demo"
 CONFIG_BYTES_MAX = 1024 * 1024
 OWN_BACKEND = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
 
 class Section(BaseModel):
@@ -49,8 +51,18 @@ class Provider(Section):
     base_url: str | None = Field(default=None, pattern=r"^https?://")
     api_key_env: str | None = None
     api_key: str | None = Field(default=None, repr=False)
+    # Sent with every request, for servers that want more than a key. They may hold secrets.
+    headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
     context_window: int | None = Field(default=None, ge=256)
     prices: Prices | None = None
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not (HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value)):
+                raise ValueError(f"{name[:80]!r} is not a header that can be sent")
+        return headers
 
     def key(self) -> str | None:
         """The API key: from the named variable first, then from the file."""
