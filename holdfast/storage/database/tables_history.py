@@ -116,6 +116,7 @@ class Compaction(SQLModel, table=True):
     state: str = "done"  # pending | done | rejected | collapsed
     collapsed_count: int = 0  # how many older records this row stands for (K-086)
     enough: bool = True
+    correction: float | None = None  # tokens as the provider counts them, for one of our estimate
     trigger: str
     strategy: str
     threshold_estimate: float = 0.0
