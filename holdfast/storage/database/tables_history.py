@@ -203,7 +203,7 @@ class Pty(SQLModel, table=True):
     subagent: str | None = None
     tool_call_id: str | None = None
     command: str = Field(default="", sa_column=text_column(nullable=False))
-    state: str = "active"  # active | detached | closed
+    state: str = "active"  # active | closed; a live one is shown as detached by its lease
     cols: int = 80
     rows: int = 24
     created_at: int = _big()
@@ -212,6 +212,7 @@ class Pty(SQLModel, table=True):
     exit_code: int | None = None
     cage: str = "disabled"
     created_by: str = "operator"
+    attached_at: int | None = _big(default=None)  # an operator's client was first shown it
 
 
 class PtyTranscript(SQLModel, table=True):

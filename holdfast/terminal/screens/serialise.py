@@ -41,10 +41,10 @@ def new_terminal(cols: int, rows: int) -> Any:
 
 
 def serialise(terminal: Any, *, history: bool) -> tuple[bytes, int]:
-    """The bytes, and how many lines (history and screen) they show."""
+    """The bytes, and how many lines they show: history, and the screen to its last line of text."""
     if not terminal.get("active_screen", "int"):
         lines = _history_rows(terminal) if history else 0
-        return b"".join(_primary(terminal, lines)) + _state(terminal), lines + terminal.size[1]
+        return b"".join(_primary(terminal, lines)) + _state(terminal), lines + _used_rows(terminal)
     below, lines = b"", 0
     with contextlib.suppress(GhosttyError), _clone(terminal) as primary:
         primary.feed(LEAVE_ALTERNATE)
@@ -52,12 +52,17 @@ def serialise(terminal: Any, *, history: bool) -> tuple[bytes, int]:
         # Entering the alternate screen saves the cursor, so it must be where the program left it.
         below = b"".join(_primary(primary, lines)) + _cursor(primary)
     shown = b"\x1b[H" + _screen(terminal)
-    return below + ENTER_ALTERNATE + b"\x1b[0m" + shown + _state(terminal), lines + terminal.size[1]
+    drawn = below + ENTER_ALTERNATE + b"\x1b[0m" + shown + _state(terminal)
+    return drawn, lines + _used_rows(terminal)
 
 
 def is_ground(terminal: Any) -> bool:
     """Whether the emulator is outside of any sequence or character."""
     return bool(terminal.get("vt_ground", "bool"))
+
+
+def _used_rows(terminal: Any) -> int:
+    return len(terminal.text().rstrip().splitlines())
 
 
 def _history_rows(terminal: Any) -> int:
