@@ -17,13 +17,13 @@ from holdfast.storage.database.engine import Db, Store
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.database.tables_history import PtyTranscript
-from holdfast.storage.database.trouble import StoreBusy, StoreUnwritable, is_passing
+from holdfast.storage.database.trouble import StoreBusy, StoreUnwritable, is_passing, unwritable
 from holdfast.storage.search.index import Entry, Index, index_of
 from holdfast.storage.search.projection import message_text, transcript_text
 from holdfast.storage.search.scope import TERMINAL_ROLE, TRANSCRIPTS
 
 # Raised when the words or the projection change: an index of another version is built anew.
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 # One batch holds the write for about a tenth of a second.
 BATCH_MESSAGES_MAX = 400
 BATCH_CHARS_MAX = 200_000
@@ -77,25 +77,22 @@ def catch_up(store: Store, *, budget_s: float = CATCH_UP_BUDGET_S) -> Progress:
 def reset(store: Store) -> None:
     """Throw the index away and begin an empty one; searches fill it again."""
     index = index_of(store)
-
-    def begin(db: Db) -> None:
-        index.lock(db)
-        index.drop(db)
-        _create(db, index)
-
-    store.write(begin)
+    store.write(lambda db: _begin_anew(db, index))
 
 
 def forget(db: Db, index: Index, session_id: str) -> None:
-    """Take a session's texts out of the index, before its rows go."""
-    if not index.exists(db):
-        return
-    numbers = select(_messages.c.number).where(_messages.c.session_id == session_id)
-    index.remove(db, [int(row[0]) for row in db.connection().execute(numbers)])
-    mine = TRANSCRIPTS.c.session_id == session_id
-    terminals = db.connection().execute(select(TRANSCRIPTS.c.number).where(mine))
-    index.remove(db, [-int(row[0]) for row in terminals])
-    db.connection().execute(delete(TRANSCRIPTS).where(mine))
+    """Take a session's texts out of the index, before its rows go; the caller holds its lock.
+
+    A damaged index begins anew: without the texts of anybody.
+    """
+    try:
+        with db.begin_nested():
+            _remove(db, index, session_id)
+    except DBAPIError as error:
+        if is_passing(error) or unwritable(error) is not None:
+            raise
+        _log.warning("search.index_begun_anew", session_id=session_id, error=str(error.orig))
+        _begin_anew(db, index)
 
 
 async def keep_indexed(store: Store) -> None:
@@ -125,8 +122,26 @@ def _keep_up(store: Store) -> bool:
     return True
 
 
+def _begin_anew(db: Db, index: Index) -> None:
+    index.lock(db)
+    index.drop(db)
+    _create(db, index)
+
+
+def _remove(db: Db, index: Index, session_id: str) -> None:
+    if not index.exists(db):
+        return
+    numbers = select(_messages.c.number).where(_messages.c.session_id == session_id)
+    index.remove(db, [int(row[0]) for row in db.connection().execute(numbers)])
+    mine = TRANSCRIPTS.c.session_id == session_id
+    terminals = db.connection().execute(select(TRANSCRIPTS.c.number).where(mine))
+    index.remove(db, [-int(row[0]) for row in terminals])
+    db.connection().execute(delete(TRANSCRIPTS).where(mine))
+
+
 def _progress(db: Db, index: Index) -> Progress:
-    newest = int(db.connection().execute(select(func.max(_messages.c.number))).scalar() or 0)
+    last = _wanted().order_by(_messages.c.number.desc()).limit(1)
+    newest = int(db.connection().execute(last.with_only_columns(_messages.c.number)).scalar() or 0)
     if not index.exists(db) or _value(db, "version") != INDEX_VERSION:
         return Progress("building", 0, newest, newest + _count(db, select(_terminals.c.id)))
     watermark = _value(db, "watermark")
@@ -188,8 +203,9 @@ def _next_terminals(db: Db) -> list[Entry]:
 
 
 def _wanted() -> Select[Any]:
+    """The messages that belong in the index: not those that a purge kept for forks alone."""
     message = _messages.c
-    return select(
+    wanted = select(
         message.number,
         message.session_id,
         message.role,
@@ -198,6 +214,7 @@ def _wanted() -> Select[Any]:
         message.tool_calls,
         _sessions.c.created_by,
     ).join_from(_messages, _sessions, _sessions.c.id == message.session_id, isouter=True)
+    return wanted.where(_sessions.c.purged.is_not(True))
 
 
 def _missing(index: Index, start: int) -> Select[Any]:

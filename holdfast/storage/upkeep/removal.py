@@ -6,9 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
 from sqlalchemy import delete, func, select
-from sqlalchemy.exc import DBAPIError
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict
@@ -61,7 +59,6 @@ _CLEARED = (
     "compactions",
     "heads",
 )
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,7 @@ def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
 
     def work(db: Db) -> dict[str, int]:
         gone.clear()
-        session = sessions.lock(db, session_id)
-        _refuse_busy(session, "purge")
+        _lock(db, store, session_id, "purge")
         if ptys.live_count(db, session_id) > 0:
             raise Conflict("cannot purge: a terminal of this session is still open")
         return _purge(db, store, session_id, gone)
@@ -104,12 +100,11 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
 
     def work(db: Db) -> int:
         gone.clear()
-        session = sessions.lock(db, session_id)
-        _refuse_busy(session, "clear")
+        session = _lock(db, store, session_id, "clear")
         # A cleared fork of this session reads nothing of it: 0.
         if forks.kept_for_forks(db, session_id):
             raise Conflict("cannot clear: forks of this session read its messages")
-        _forget(db, store, session_id)
+        forget(db, index_of(store), session_id)
         named = _named(db, store, session)
         kept = [name for name in archive.COLLECTIONS if name not in _CLEARED]
         count = messages.inherited_count(db, session_id)
@@ -189,7 +184,7 @@ def _purge(db: Db, store: OpenStore, session_id: str, gone: set[str]) -> dict[st
     named = _named(db, store, sessions.get(db, session_id))
     sources = _sources(db, session_id)
     kept_seq = forks.kept_for_forks(db, session_id)
-    _forget(db, store, session_id)
+    forget(db, index_of(store), session_id)
     if kept_seq is None:
         removed = archive.delete_rows(db, session_id)
         db.connection().execute(delete(_sessions).where(_sessions.c.id == session_id))
@@ -281,15 +276,14 @@ def _drop_blobs(db: Db, store: OpenStore, candidates: set[str]) -> set[str]:
     return gone
 
 
-def _forget(db: Db, store: OpenStore, session_id: str) -> None:
-    try:
-        with db.begin_nested():
-            forget(db, index_of(store), session_id)
-    except DBAPIError as error:
-        # A damaged index is built anew by the next search, without this session.
-        _log.warning("search.not_forgotten", session_id=session_id, error=str(error.orig))
+def _lock(db: Db, store: OpenStore, session_id: str, verb: str) -> SessionRow:
+    """The session, locked; Conflict while it is at work.
 
-
-def _refuse_busy(session: SessionRow, verb: str) -> None:
+    The index is locked first: two removals wait for both in one order, and an indexer that is at
+    work ends before the words go.
+    """
+    index_of(store).lock(db)
+    session = sessions.lock(db, session_id)
     if State(session.state) in BUSY:
         raise Conflict(f"cannot {verb} while {session.state}", {"state": session.state})
+    return session

@@ -8,7 +8,8 @@ from sqlmodel import col, select
 
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.tables import Message, Supersession
+from holdfast.storage.database.rows import change
+from holdfast.storage.database.tables import Message, SessionRow, Supersession
 from holdfast.storage.database.tables_history import PtyTranscript
 from holdfast.storage.search import index as index_module
 from holdfast.storage.search import postgres_index, sqlite_index
@@ -64,6 +65,7 @@ def test_queries_find_what_they_mean(library: SampleLibrary, ids: dict[str, str]
 @pytest.mark.req("H-033")
 def test_a_hit_shows_where_it_stands(library: SampleLibrary) -> None:
     session = library.session(source="telegram")
+    began = begun_earlier(library, session)
     before = library.say(session, "b" * 300)
     hit = library.say(session, "the needle", "primary", model="stub:one")
     after = library.say(session, "afterwards")
@@ -75,7 +77,7 @@ def test_a_hit_shows_where_it_stands(library: SampleLibrary) -> None:
     assert [entry["id"] for entry in item["context"]] == [before.id, after.id]
     assert [len(entry["content"]) for entry in item["context"]] == [200, len("afterwards")]
     assert (item["source"], item["model"]) == ("telegram", "stub:one")
-    assert item["session_started"] > 0
+    assert item["session_started"] == began
     assert item["score"] > 0
 
 
@@ -123,6 +125,7 @@ def test_tools_and_their_arguments_are_found_and_long_output_is_cut(library: Sam
 
 def test_a_terminals_text_is_found(library: SampleLibrary) -> None:
     session = library.session()
+    began = begun_earlier(library, session)
     transcript = PtyTranscript(
         id=new_id(),
         session_id=session,
@@ -133,6 +136,7 @@ def test_a_terminals_text_is_found(library: SampleLibrary) -> None:
     library.store.write(lambda db: db.add(transcript))
     (item,) = library.search("lion").items
     assert (item["id"], item["role"], item["session_id"]) == (f"pty-{session}", "terminal", session)
+    assert item["session_started"] == began
     assert library.found("lion", roles=("operator",)) == set()
 
 
@@ -200,6 +204,13 @@ def test_forgotten_sessions_leave_the_index(library: SampleLibrary) -> None:
 
     library.store.write(purge)
     assert library.found("secret") == {kept.id}
+
+
+def begun_earlier(library: SampleLibrary, session_id: str) -> int:
+    """Let the session have begun long before its messages; when that was."""
+    began = 1_700_000_000_000
+    library.store.write(lambda db: change(db, SessionRow, session_id, created_at=began))
+    return began
 
 
 def _number(db: Db, message_id: str) -> int:
