@@ -181,6 +181,7 @@ async def _spawn(services: Services, session: SessionRow, pty: Pty, spec: AgentS
         rows=pty.rows,
         cage=None if spec.cage == "disabled" else spec.cage.model_dump(),
         label=pty.command[:80] or "shell",
+        scrollback_lines=services.configuration.current.terminals.scrollback_lines,
     )
     client = await services.terminals.client()
     try:

@@ -1,4 +1,4 @@
-"""config.toml in the home: providers, aliases, limits, retention, chats, options of the server."""
+"""config.toml in the home: providers, aliases, limits, retention, terminals, chats, the server."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from holdfast.domain import scrollback
 from holdfast.settings.environment import SettingsError
 
 Driver = Literal["openai", "anthropic", "google", "ollama", "scripted"]
@@ -90,6 +91,14 @@ class Retention(Section):
     dry_run: bool = False
 
 
+class Terminals(Section):
+    """What a terminal that is opened from now on keeps in memory."""
+
+    scrollback_lines: int = Field(
+        default=scrollback.LINES_DEFAULT, ge=scrollback.LINES_MIN, le=scrollback.LINES_MAX
+    )
+
+
 class Server(Section):
     """How the API presents itself."""
 
@@ -132,6 +141,7 @@ class Config(Section):
     aliases: dict[str, str] = Field(default_factory=dict)
     limits: Limits = Field(default_factory=Limits)
     retention: Retention = Field(default_factory=Retention)
+    terminals: Terminals = Field(default_factory=Terminals)
     server: Server = Field(default_factory=Server)
     memory: Memory = Field(default_factory=Memory)
     chats: Chats = Field(default_factory=Chats)
