@@ -261,12 +261,12 @@ def test_the_new_index_is_built_beside_the_old_and_swapped_by_two_renames(
     seen: dict[str, list[str]] = {}
 
     def at(point: str) -> None:
-        ours = [name for name in names(memory) if not name.endswith("-journal")]
+        ours = [name for name in names(watched) if not name.endswith("-journal")]
         seen[point] = [name for name in ours if name not in INDEX_FILES[1:]]
 
-    memory = MemoryFile(tmp_path, NOTES, embedder=WordEmbedder(), at=at)
-    memory.sync()
-    memory.sync(force=True)
+    watched = MemoryFile(tmp_path, NOTES, embedder=WordEmbedder(), at=at)
+    watched.sync()
+    watched.sync(force=True)
     main, fresh = seen["before the swap"]
     assert main == "agent.sqlite"
     assert re.fullmatch(rf"agent\.sqlite\.tmp-{uuid}", fresh)
@@ -274,8 +274,8 @@ def test_the_new_index_is_built_beside_the_old_and_swapped_by_two_renames(
     assert same == fresh
     assert re.fullmatch(rf"agent\.sqlite\.backup-{uuid}", backup)
     assert seen["before the backup is deleted"] == [main, backup]
-    assert names(memory) == INDEX_FILES
-    memory.close()
+    assert names(watched) == INDEX_FILES
+    watched.close()
 
 
 @pytest.mark.req("O-016")
