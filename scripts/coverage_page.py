@@ -23,7 +23,20 @@ SEEDS = {
     "T": "chats",
 }
 # An id, the page of `docs/decisions/` that says why, and in short what is done instead.
-OTHER_DESIGN: dict[str, tuple[str, str]] = {}
+OTHER_DESIGN = {
+    "H-005": (
+        "0026-what-of-other-stores-is-not-ours.md",
+        "there is no batch runner, and nothing of it is stored",
+    ),
+    "H-017": (
+        "0026-what-of-other-stores-is-not-ours.md",
+        "our own chain of migrations; Hermes' newest schema is imported",
+    ),
+    "F-021": (
+        "0026-what-of-other-stores-is-not-ours.md",
+        "what people read and search is a column, all else a blob by its hash",
+    ),
+}
 # An id, and why it is not met.
 NOT_MET = {
     "H-045": "Holdfast speaks no ACP yet; an editor is a client of the API like any other, and"
