@@ -12,7 +12,7 @@ from holdfast.storage.database.rows import change, insert_once
 from holdfast.storage.database.tables import SubagentInvocation, ToolCallRow
 from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.log import frames
-from holdfast.storage.moves import checkpoint_snapshots
+from holdfast.storage.moves import checkpoint_snapshots, prompt_edits
 from holdfast.storage.moves.checkpoint_snapshots import checkpoint_json
 from tests.support.workflow_double import WorkflowDouble
 
@@ -195,3 +195,75 @@ def test_a_checkpoint_shows_the_compaction_that_it_waits_for(workflow: WorkflowD
     assert (shown["id"], shown["superseded_message_ids"]) == (wanted.id, [message.id])
     made.compaction_id = "gone"
     assert workflow.store.read(lambda db: checkpoint_json(db, made))["compaction"] is None
+
+
+@pytest.mark.req("K-063")
+def test_a_checkpoint_shows_its_own_edits_in_order(workflow: WorkflowDouble) -> None:
+    session_id, other_id = workflow.session(), workflow.session()
+    blobs = workflow.opened.blobs
+
+    def pause_and_edit(session: str, *texts: str) -> tuple[Any, list[str]]:
+        workflow.begin(session)
+        made = workflow.pause(session)
+
+        def edit(text: str) -> str:
+            return workflow.store.write(
+                lambda db: prompt_edits.edit(db, blobs, made, "helper", text).id
+            )
+
+        return made, [edit(text) for text in texts]
+
+    pause_and_edit(other_id, "Other.")
+    made, edits = pause_and_edit(session_id, "One.", "Two.")
+    shown = workflow.store.read(lambda db: checkpoint_json(db, made))["prompt_edits"]
+    assert [edit["id"] for edit in shown] == edits
+    assert {edit["target"] for edit in shown} == {"helper"}
+    assert shown[1]["old_hash"] == shown[0]["new_hash"]
+
+
+def test_a_snapshot_has_a_limit(workflow: WorkflowDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkpoint_snapshots.ITEMS_MAX == 100
+    monkeypatch.setattr(checkpoint_snapshots, "ITEMS_MAX", 2)
+    session_id = workflow.session()
+    run_id = workflow.begin(session_id)
+    calls = [workflow.call(session_id, run_id) for _ in range(3)]
+
+    def spawn(db: Any) -> None:
+        for key in ("c", "b", "a"):
+            row = SubagentInvocation(
+                id=key, run_id=run_id, session_id=session_id, subagent_name=key, agent_path=key
+            )
+            insert_once(db, SubagentInvocation, row.model_dump())
+
+    workflow.store.write(spawn)
+    shown = snapshot(workflow, session_id, run_id)
+    assert ids(shown["pending_tool_calls"]) == calls[:2]
+    assert ids(shown["active_subagents"]) == ["a", "b"]
+
+
+def test_a_subagent_that_streams_nothing_shows_only_what_it_said(
+    workflow: WorkflowDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id, other_id = workflow.session(), workflow.session()
+    run_id = workflow.begin(session_id)
+    path = "primary.subagents.helper"
+    helper = workflow.subagent(session_id, run_id)
+
+    def stream(session: str, text: str) -> None:
+        delta = {"run_id": run_id, "message_id": new_id(), "agent_path": path, "text": text}
+        workflow.store.write(lambda db: frames.append(db, session, ("delta", delta)))
+
+    def output() -> str:
+        (one,) = snapshot(workflow, session_id, run_id)["active_subagents"]
+        return str(one["last_output"])
+
+    stream(other_id, "of another session")
+    assert output() == ""
+    workflow.say(
+        session_id, "said", "subagent", run_id=run_id, agent_path=path, invocation_id=helper
+    )
+    assert output() == "said"
+    monkeypatch.setattr(checkpoint_snapshots, "FRAMES_MAX", 1)
+    stream(session_id, "long ago")
+    stream(session_id, "now")
+    assert output() == "said\nnow"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
-from holdfast.storage.database.rows import change
+from holdfast.storage.database.rows import change, table
 from holdfast.storage.database.tables import SessionRow
-from holdfast.storage.sessions import aliases
+from holdfast.storage.database.tables_library import Alias
+from holdfast.storage.sessions import aliases, titles
 from holdfast.storage.sessions.resolver import resolve
 from tests.support.sample_library import SampleLibrary
 
@@ -94,3 +96,43 @@ def test_a_purged_session_is_nowhere_found(library: SampleLibrary) -> None:
     # Its id does not make a living one's prefix ambiguous.
     kept = library.session(id=f"{gone[:-1]}2")
     assert meant(library, gone[:-1]) == kept
+
+
+def test_an_alias_says_what_it_means_and_since_when(library: SampleLibrary) -> None:
+    session, begun = library.session(), now_ms()
+
+    def put_at() -> int:
+        answer = library.store.write(
+            lambda db: aliases.put(db, library.operator_id, " here ", session)
+        )
+        assert answer == {"name": "here", "session_id": session}
+        (item,) = library.store.read(lambda db: aliases.of_operator(db, library.operator_id))
+        return int(item["created_at"])
+
+    assert put_at() >= begun
+    mine = table(Alias).c.operator_id == library.operator_id
+    library.store.write(
+        lambda db: db.connection().execute(table(Alias).update().where(mine).values(created_at=1))
+    )
+    assert put_at() >= begun
+    found = library.store.read(lambda db: aliases.find(db, library.operator_id, "absent"))
+    assert found is None
+
+
+def test_a_prefix_has_four_letters_or_digits(library: SampleLibrary) -> None:
+    only = library.session(id=f"7S0X{library.operator_id[-22:].upper()}")
+    assert meant(library, "7s0x") == only
+    for name in ("7S0", "7S%X", "7S_X", "7\u017f0X", ""):
+        with pytest.raises(NotFound):
+            meant(library, name)
+
+
+def test_only_double_quotes_make_an_exact_title(library: SampleLibrary) -> None:
+    one, two = library.session(), library.session()
+    library.store.write(lambda db: titles.set_title(db, one, "a"))
+    library.store.write(lambda db: titles.set_title(db, two, "or"))
+    assert meant(library, '"a"') == one
+    assert meant(library, '"or"') == two
+    for name in ("work", "'or'", '"ork', 'wor"', '"'):
+        with pytest.raises(NotFound):
+            meant(library, name)
