@@ -98,7 +98,7 @@ class Copy:
             path.write_text(mutant.mutated(original), encoding="utf-8")
             os.utime(path, (moment := next(self._times), moment))
             return self._run(mutant.tests)
-        except ValueError as error:
+        except (SyntaxError, ValueError) as error:
             return f"does not fit: {error}"
         finally:
             path.write_text(original, encoding="utf-8")
