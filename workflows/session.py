@@ -28,6 +28,7 @@ from holdfast.domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from holdfast.domain.wire import WORKFLOW
 from workflows import steps, waiting
 from workflows.background import failure_logged
+from workflows.compacting import compact_by_hand
 from workflows.gate import should_roll
 from workflows.ids import fresh_id
 from workflows.session_core import SessionCore, refused
@@ -392,5 +393,5 @@ class SessionWorkflow:
             strategy=command.strategy,
             focus_id=command.focus_id,
         )
-        done = await steps.compact_context(step, summary="compact: operator_manual")
+        done = await compact_by_hand(step)
         return Answer(state=core.state, run_id=step.run_id, compaction_id=done.compaction_id)

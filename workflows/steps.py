@@ -21,7 +21,13 @@ from holdfast.domain.checkpoint_steps import (
     TreeSaved,
     TreeStep,
 )
-from holdfast.domain.compaction_steps import Compacted, CompactStep, Reviewed, ReviewStep
+from holdfast.domain.compaction_steps import (
+    Compacted,
+    CompactionFailed,
+    CompactStep,
+    Reviewed,
+    ReviewStep,
+)
 from holdfast.domain.memory import SyncReport
 from holdfast.domain.memory_steps import MemorySyncStep
 from holdfast.domain.steps import (
@@ -153,6 +159,7 @@ record_refusal = ShortStep("record_refusal", takes=RefusalStep, gives=bool)
 close_tool_call = ShortStep("close_tool_call", takes=CloseToolStep, gives=bool)
 pause_session = ShortStep("pause_session", takes=PauseStep, gives=Paused)
 resume_session = ShortStep("resume_session", takes=ResumeStep, gives=Resumed)
+fail_compaction = ShortStep("fail_compaction", takes=CompactionFailed, gives=bool)
 review_compaction = ShortStep("review_compaction", takes=ReviewStep, gives=Reviewed)
 begin_subagent = ShortStep("begin_subagent", takes=SubagentStart, gives=SubagentBegun)
 finish_subagent = ShortStep("finish_subagent", takes=SubagentEnd, gives=SubagentResult)

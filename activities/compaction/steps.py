@@ -16,14 +16,20 @@ from activities.refusals import answering
 from holdfast.agent.compaction import CompactionPlan
 from holdfast.agent.summary import summary_text
 from holdfast.domain.clock import now_ms
-from holdfast.domain.compaction_steps import Compacted, CompactStep, Reviewed, ReviewStep
+from holdfast.domain.compaction_steps import (
+    Compacted,
+    CompactionFailed,
+    CompactStep,
+    Reviewed,
+    ReviewStep,
+)
 from holdfast.domain.errors import BadRequest
 from holdfast.domain.lifecycle import State
 from holdfast.settings.config import Config
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import Run, SessionRow
+from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import checkpoints, compactions
 from holdfast.storage.sessions import runs, sessions
@@ -31,7 +37,7 @@ from holdfast.storage.sessions import runs, sessions
 STRATEGY_TIMEOUT_S = 60.0
 PENDING_REASON = "compaction_pending"
 AWAITING = "awaiting_compaction"
-COMPACTED = "compacted"
+COMPACTED, FAILED = "compacted", "compaction_failed"
 FALLBACK_CHARS_MAX = 500
 
 
@@ -59,6 +65,12 @@ class CompactionActivities:
         async with beating():
             return await self.compact(step)
 
+    @activity.defn(name="fail_compaction")
+    @answering
+    async def fail_compaction(self, step: CompactionFailed) -> bool:
+        """End the run of a compaction by hand that came to nothing; the first end wins."""
+        return await self.store.awrite(lambda db: _fail_own_run(db, step))
+
     @activity.defn(name="review_compaction")
     @answering
     async def review_compaction(self, step: ReviewStep) -> Reviewed:
@@ -76,18 +88,8 @@ class CompactionActivities:
         """The work of `compact_context`, outside of Temporal."""
         job = await self.store.aread(lambda db: prepare(db, self.store.blobs, self.config(), step))
         began = now_ms()
-        if step.trigger != MANUAL or step.run_id is None:
-            return await self._compact(job, began)
-        await self.store.awrite(lambda db: _begin_own_run(db, step))
-        try:
-            return await self._compact(job, began)
-        except Exception as error:
-            failure = {"code": "compaction_failed", "message": str(error)}
-            await self.store.awrite(lambda db: _end_own_run(db, step, failure))
-            raise
-
-    async def _compact(self, job: Job, began: int) -> Compacted:
-        step = job.step
+        if step.trigger == MANUAL and step.run_id is not None:
+            await self.store.awrite(lambda db: _begin_own_run(db, step))
         made = await self._made(job)
         plan = job.planned(made.retained)
         if step.trigger == "scheduled" and not plan.superseded:
@@ -179,16 +181,13 @@ def _record(job: Job, plan: CompactionPlan, made: Made, began: int) -> Compactio
 def _carry_out(db: Db, step: CompactStep, record: Compaction) -> Compacted:
     summary = summary_text(record.summary) if record.summary else None
     done = compactions.carry_out(db, record, summary=summary, invocation_id=step.invocation_id)
-    if step.trigger == MANUAL:
-        _end_own_run(db, step)
+    if step.trigger == MANUAL and step.run_id is not None:
+        runs.close(db, step.run_id, state="done", finish_reason=COMPACTED)
     return _answer(done)
 
 
 def _begin_own_run(db: Db, step: CompactStep) -> None:
     """A compaction by hand is a run of its own: no message began it and no answer ends it."""
-    known = runs.find(db, step.run_id or "")
-    if known is not None and known.state == "failed":  # by the attempt before this one
-        change(db, Run, known.id, state="running", completed_at=None, error=None)
     runs.create(
         db,
         run_id=step.run_id or "",
@@ -200,10 +199,11 @@ def _begin_own_run(db: Db, step: CompactStep) -> None:
     )
 
 
-def _end_own_run(db: Db, step: CompactStep, error: dict[str, str] | None = None) -> None:
-    if step.run_id is not None:
-        state, reason = ("done", COMPACTED) if error is None else ("failed", "failed")
-        runs.close(db, step.run_id, state=state, error=error, finish_reason=reason)
+def _fail_own_run(db: Db, step: CompactionFailed) -> bool:
+    if runs.find(db, step.run_id) is None:  # refused before it began
+        return False
+    error = {"code": FAILED, "message": step.message}
+    return runs.close(db, step.run_id, state="failed", error=error, finish_reason="failed")
 
 
 def _answer(record: Compaction) -> Compacted:

@@ -22,6 +22,14 @@ class CompactStep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompactionFailed:
+    """A compaction by hand came to nothing: its run ends."""
+
+    run_id: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReviewStep:
     """The operator's word on a compaction that waited for it."""
 

@@ -153,6 +153,44 @@ def test_a_compaction_by_hand_can_be_seen_judged_and_taken_back(
     assert client.post(f"{worker.path}/compact", json={"agent_path": "x.y"}).status_code == 400
 
 
+@pytest.mark.req("K-080")
+def test_a_compaction_by_hand_is_seen_among_the_runs(
+    client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
+) -> None:
+    worker = Worker(client, make_project, strategy="drop")
+    worker.fill(3)
+
+    made = client.post(f"{worker.path}/compact", json={}).json()
+
+    listed = worker.get(f"{worker.path}/runs")["items"]
+    assert [one["id"] for one in listed].index(made["run_id"]) == 0
+    assert len(listed) == 4
+    run = worker.get(f"{worker.path}/runs/{made['run_id']}")
+    assert (run["state"], run["finish_reason"]) == ("done", "compacted")
+    assert (run["operator_message"], run["primary_response"]) == (None, None)
+
+
+@pytest.mark.req("K-083", "K-084")
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_a_word_on_a_compaction_where_none_waits_is_a_conflict_and_changes_nothing(
+    client: httpx2.Client, make_project: Callable[..., dict[str, Any]], word: str
+) -> None:
+    worker = Worker(client, make_project, strategy="drop")
+    content = script(call("checkpoint", reason="look"), {"say": "went on"})
+    sent = client.post(f"{worker.path}/messages", json={"content": content}).json()
+    paused = worker.until("paused")
+    path = f"{worker.path}/checkpoints/{paused['current_checkpoint']}/resume"
+
+    refused = client.post(path, json={"compaction": word})
+
+    assert refused.status_code == 409, refused.text
+    assert worker.get(worker.path)["state"] == "paused"
+    assert client.post(path, json={}).status_code == 200
+    worker.until("idle")
+    run = worker.get(f"{worker.path}/runs/{sent['run']['id']}")
+    assert run["primary_response"]["content"] == "went on"
+
+
 class Review:
     """A session that is paused until the operator approves or rejects its compaction."""
 

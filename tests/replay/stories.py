@@ -181,6 +181,19 @@ async def ended_and_reopened(worker: LocalWorker) -> list[str]:
 
 
 @story
+async def compacted_by_hand(worker: LocalWorker) -> list[str]:
+    """A manual compaction, which is a run of its own, and the message after it."""
+    session = worker.session()
+    for _ in range(4):
+        await worker.run(session, asking(saying("a long story")))
+    await worker.state(session, "idle")
+    await worker.plain(session, "compact")
+    await worker.run(session, f"{LEAD}{MARK}")
+    await worker.state(session, "idle")
+    return [session]
+
+
+@story
 async def subagent(worker: LocalWorker) -> list[str]:
     """A subagent that uses a tool: its workflow and that of its session."""
     session = worker.session(worker.project(TEAM))

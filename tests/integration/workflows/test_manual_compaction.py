@@ -1,0 +1,90 @@
+"""A compaction by hand is a run: it is seen among the others and ends however it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from activities.compaction.compactors import Compactors
+from activities.compaction.job import Job
+from holdfast.domain.commands import Compact
+from holdfast.domain.errors import Conflict
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.tables import Run
+from holdfast.storage.moves import compactions
+from holdfast.storage.sessions import runs
+from holdfast.temporal.updates import WorkflowBroken
+from tests.support.local_worker import LocalWorker
+from workflows import steps
+
+PROJECT = """
+primary:
+  model: scripted:echo
+  tools: {"*": {enabled: false}}
+  compaction: {strategy: summarize}
+"""
+WORDS = "the quick brown fox jumps over the lazy dog and goes home "
+
+
+def newest_run(worker: LocalWorker, session: str) -> Run:
+    return worker.store.read(lambda db: runs.of_session(db, session, limit=1))[0]
+
+
+async def talked(worker: LocalWorker) -> str:
+    """A session with something to compact."""
+    session = worker.session(worker.project(PROJECT))
+    for number in range(4):
+        await worker.run(session, f"{number}: {WORDS * 5}")
+    await worker.state(session, "idle")
+    return session
+
+
+async def test_a_manual_compaction_is_a_run_of_the_one_who_asked(worker: LocalWorker) -> None:
+    session = await talked(worker)
+
+    answer = await worker.plain(session, "compact")
+
+    run = newest_run(worker, session)
+    record = worker.store.read(lambda db: compactions.get(db, session, answer.compaction_id or ""))
+    assert answer.run_id == run.id == record.run_id
+    assert (run.state, run.finish_reason, run.error) == ("done", "compacted", None)
+    assert (run.user_id, run.operator_message) == (worker.operator_id, None)
+    assert worker.row(session).state == "idle"
+    assert worker.row(session).active_run is None
+
+
+async def test_the_run_of_a_manual_compaction_fails_when_every_attempt_times_out(
+    worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(self: Compactors, job: Job, removed: object, made: object) -> None:
+        await asyncio.Future()
+
+    hasty = replace(steps.compact_context, timeout=timedelta(milliseconds=500), attempts=2)
+    monkeypatch.setattr(Compactors, "summarise", hang)
+    monkeypatch.setattr(steps, "compact_context", hasty)
+    session = await talked(worker)
+
+    with pytest.raises(WorkflowBroken):
+        await worker.plain(session, "compact")
+
+    run = newest_run(worker, session)
+    assert (run.state, run.finish_reason) == ("failed", "failed")
+    assert run.error is not None
+    assert run.error["code"] == "compaction_failed"
+    assert run.completed_at is not None
+    assert (await worker.run(session, "still there?")).state == "done"
+
+
+async def test_a_refused_manual_compaction_leaves_no_run(worker: LocalWorker) -> None:
+    session = await talked(worker)
+    before = newest_run(worker, session).id
+    asked = Compact(command_id=new_id(), user_id=worker.operator_id, strategy="checkpoint")
+
+    with pytest.raises(Conflict):
+        await worker.command(session, "compact", asked)
+
+    assert newest_run(worker, session).id == before
+    assert worker.row(session).run_count == 4
