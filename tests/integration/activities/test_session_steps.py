@@ -2,82 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
-from activities.sessions import SessionActivities
 from holdfast.domain.clock import now_ms
-from holdfast.domain.steps import EndStep, FinishStep
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Operator, Run, SessionRow
-from holdfast.storage.log import events
-from holdfast.storage.sessions import runs, sessions
-from tests.support.workflow_double import WorkflowDouble
+from holdfast.storage.sessions import sessions
+from tests.support.session_bench import SessionBench
 
 EARLIER_MS = 90_000
 
 
-class Bench:
-    """A library, the steps on it, and what they told."""
-
-    def __init__(self, store: OpenStore) -> None:
-        self.store = store
-        self.library = WorkflowDouble(store)
-        self.steps = SessionActivities(store)
-        self.operator = self.library.operator_id
-
-    def told(self, session_id: str, kind: str) -> list[dict[str, Any]]:
-        """The data of the session's events of this kind, in order."""
-        rows = self.store.read(lambda db: events.after(db, session_id, 0, limit=500))
-        return [row.data for row in rows if row.kind == kind]
-
-    def moves(self, session_id: str) -> list[tuple[str, str, str]]:
-        """Every change of state: from, to, and what caused it."""
-        found = self.told(session_id, "session.state")
-        return [(one["from_state"], one["to_state"], one["trigger"]) for one in found]
-
-    def run_row(self, run_id: str) -> Run:
-        """The run as the database has it."""
-        return self.store.read(lambda db: runs.get(db, run_id))
-
-    async def end(self, session_id: str) -> None:
-        """The operator ends the session."""
-        await self.steps.end_session(EndStep(session_id=session_id, user_id=self.operator))
-
-    async def fail(self, session_id: str) -> None:
-        """The session cannot go on."""
-        step = EndStep(
-            session_id=session_id,
-            user_id="",
-            error_code="store_damaged",
-            error_message="a blob is missing",
-        )
-        await self.steps.fail_session(step)
-
-    async def finish(self, session_id: str, run_id: str, state: str = "done") -> None:
-        """The run is over."""
-        step = FinishStep(
-            session_id=session_id,
-            run_id=run_id,
-            state=state,
-            trigger=f"run.{state}",
-            user_id=self.operator,
-        )
-        await self.steps.finish_run(step)
-
-
 @pytest.fixture
-def bench(sqlite_store: OpenStore) -> Bench:
-    return Bench(sqlite_store)
+def bench(sqlite_store: OpenStore) -> SessionBench:
+    return SessionBench(sqlite_store)
 
 
 @pytest.mark.req("K-131")
-async def test_the_end_tells_how_many_runs_there_were_and_how_long_it_lived(bench: Bench) -> None:
+async def test_the_end_tells_how_many_runs_there_were_and_how_long_it_lived(
+    bench: SessionBench,
+) -> None:
     session = bench.library.session()
     born = now_ms() - EARLIER_MS
     bench.store.write(lambda db: change(db, SessionRow, session, created_at=born))
@@ -98,7 +46,7 @@ async def test_the_end_tells_how_many_runs_there_were_and_how_long_it_lived(benc
 
 
 @pytest.mark.req("K-131", "K-026", "K-028", "K-031", "K-032", "K-033")
-async def test_every_change_of_state_tells_where_it_came_from_and_why(bench: Bench) -> None:
+async def test_every_change_of_state_tells_where_it_came_from_and_why(bench: SessionBench) -> None:
     session, damaged = bench.library.session(), bench.library.session()
     run = bench.library.begin(session)
     bench.library.pause(session)
@@ -118,7 +66,7 @@ async def test_every_change_of_state_tells_where_it_came_from_and_why(bench: Ben
 
 
 @pytest.mark.req("K-039", "K-132")
-async def test_a_run_is_measured_from_its_start_to_its_end(bench: Bench) -> None:
+async def test_a_run_is_measured_from_its_start_to_its_end(bench: SessionBench) -> None:
     session = bench.library.session()
     run = bench.library.begin(session)
     began = now_ms() - EARLIER_MS
@@ -140,7 +88,7 @@ async def test_a_run_is_measured_from_its_start_to_its_end(bench: Bench) -> None
 
 
 @pytest.mark.req("K-132")
-async def test_a_run_is_told_when_it_is_made_and_when_it_is_cancelled(bench: Bench) -> None:
+async def test_a_run_is_told_when_it_is_made_and_when_it_is_cancelled(bench: SessionBench) -> None:
     session = bench.library.session()
     run = bench.library.begin(session, "x" * 300)
     assert bench.told(session, "run.created") == [
@@ -154,7 +102,7 @@ async def test_a_run_is_told_when_it_is_made_and_when_it_is_cancelled(bench: Ben
 
 
 @pytest.mark.req("K-015", "K-030", "K-037")
-async def test_the_limit_of_an_operator_counts_too(bench: Bench) -> None:
+async def test_the_limit_of_an_operator_counts_too(bench: SessionBench) -> None:
     first, second = bench.library.session(), bench.library.session()
     bench.store.write(lambda db: change(db, Operator, bench.operator, running_limit=1))
     bench.library.begin(first)
@@ -168,7 +116,7 @@ async def test_the_limit_of_an_operator_counts_too(bench: Bench) -> None:
 
 
 @pytest.mark.req("K-012", "K-033")
-async def test_a_failure_is_kept_and_closes_the_run_with_it(bench: Bench) -> None:
+async def test_a_failure_is_kept_and_closes_the_run_with_it(bench: SessionBench) -> None:
     session = bench.library.session()
     run = bench.library.begin(session)
     await bench.fail(session)
@@ -182,7 +130,7 @@ async def test_a_failure_is_kept_and_closes_the_run_with_it(bench: Bench) -> Non
 
 
 @pytest.mark.req("K-139")
-async def test_a_write_that_meets_damage_is_logged_as_critical(bench: Bench) -> None:
+async def test_a_write_that_meets_damage_is_logged_as_critical(bench: SessionBench) -> None:
     session = bench.library.session()
     broken = (
         "CREATE TRIGGER broken BEFORE INSERT ON events BEGIN"
