@@ -22,7 +22,7 @@ def bench(sqlite_store: OpenStore) -> SessionBench:
     return SessionBench(sqlite_store)
 
 
-@pytest.mark.req("K-131")
+@pytest.mark.req("K-131", "K-032")
 async def test_the_end_tells_how_many_runs_there_were_and_how_long_it_lived(
     bench: SessionBench,
 ) -> None:
