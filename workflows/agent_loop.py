@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.session_start import RunProgress
 from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolStep
-from holdfast.domain.subagent_steps import SUBAGENT_LIMIT
+from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT
 from holdfast.domain.tools import CHECKPOINT_TOOL
 from workflows import steps
 from workflows.gate import Gate, should_roll
@@ -174,7 +174,10 @@ class AgentLoop:
         )
         # The tool watches its own time, which stands still while it is suspended.
         result = await steps.call_tool(step, summary=call.summary)
+        name = self.agent_path.rsplit(".", 1)[-1]
+        if result.cage_failure is not None:  # K-136: the run fails with the cage's details
+            who = "" if self.invocation_id is None else f"Subagent {name}: "
+            raise ApplicationError(f"{who}{result.cage_failure}", type=CAGE_SPAWN_FAILED)
         if result.exceeded is not None and self.invocation_id is not None:
-            name = self.agent_path.rsplit(".", 1)[-1]
             words = f"Subagent {name} exceeded {result.exceeded} limit."
             raise ApplicationError(words, type=SUBAGENT_LIMIT)

@@ -26,7 +26,7 @@ from holdfast.domain.steps import (
     ProcessesStep,
     RecoverStep,
 )
-from holdfast.domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
+from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT, SubagentPause
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.background import Background, failure_logged, kill_processes, save_tree
@@ -320,6 +320,8 @@ class SessionCore(Host):
         """See a subagent call through; one that was killed alone takes the run with it (K-137)."""
         assert self.run is not None, "subagents live inside a run"
         result = await self.children.call(self.run.run_id, call, parent_path="primary")
+        if result.cage_failure is not None:
+            raise ApplicationError(result.cage_failure, type=CAGE_SPAWN_FAILED)
         if result.limit_exceeded is not None and self.children.active == 0:
             raise ApplicationError(result.limit_exceeded, type=SUBAGENT_LIMIT)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from datetime import timedelta
 
 from temporalio import workflow
@@ -12,6 +13,7 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 from holdfast.domain.session_start import RunProgress
 from holdfast.domain.steps import CloseToolStep, PendingCall
 from holdfast.domain.subagent_steps import (
+    CAGE_SPAWN_FAILED,
     GATE_SIGNAL,
     PAUSE_SIGNAL,
     SUBAGENT_LIMIT,
@@ -106,6 +108,8 @@ class SubagentWorkflow(Host):
             result = await self._finish("killed" if killed else "failed", error.message)
             if is_damage_met_elsewhere(error):
                 raise  # it fails the session, so the caller must hear of it
+            if error.type == CAGE_SPAWN_FAILED:
+                return replace(result, cage_failure=error.message)
             return result
         if ending is Ending.ROLL:
             await self._roll(loop)
@@ -204,9 +208,12 @@ class SubagentWorkflow(Host):
         self._acknowledged.discard(ask.request_id)
 
     async def subagent(self, call: PendingCall) -> None:
-        """See a subagent of our own through; whatever becomes of it, we go on."""
+        """See a subagent of our own through; only one without its cage stops us too (K-136)."""
         assert self.begun is not None, "begun before it works"
-        await self.children.call(self.start.run_id, call, parent_path=self.begun.agent_path)
+        path = self.begun.agent_path
+        result = await self.children.call(self.start.run_id, call, parent_path=path)
+        if result.cage_failure is not None:
+            raise ApplicationError(result.cage_failure, type=CAGE_SPAWN_FAILED)
 
     def _is_stopped(self) -> bool:
         return self._killed or workflow.cancellation_reason() is not None

@@ -26,9 +26,10 @@ from holdfast.storage.database.tables import ToolCallRow
 from holdfast.storage.log import events
 from holdfast.storage.projects import projects
 from holdfast.storage.sessions import messages, sessions, tool_calls
-from holdfast.terminal.errors import TerminalError
+from holdfast.terminal.errors import BadCage, CageSpawnFailed, CageUnavailable, TerminalError
 
 READ_ONLY_TOOLS = frozenset(spec.name for spec in ALL if spec.read_only)
+CAGE_REFUSALS = frozenset({BadCage.code, CageSpawnFailed.code, CageUnavailable.code})
 CHANGING_TOOLS = frozenset(spec.name for spec in ALL if spec.changes_files)
 
 
@@ -52,7 +53,7 @@ class ToolActivities:
         request = await self._request(step)
         if request.call.state not in tool_calls.OPEN:
             failed = request.call.state == "failed"
-            return ToolResult(failed=failed, exceeded=_exceeded(request.call.output))
+            return _result(request.call.output, failed=failed)
         if request.repeated and request.project_file.on_crash == "fail":
             raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
         try:
@@ -112,7 +113,7 @@ class ToolActivities:
                 output_ref=reference,
                 invocation_id=request.invocation_id,
             )
-            return ToolResult(failed=outcome.is_error, exceeded=_exceeded(outcome.output))
+            return _result(outcome.output, failed=outcome.is_error)
 
         return await self.store.awrite(close)
 
@@ -153,6 +154,21 @@ def _with_session(db: Db, step: ToolStep, call: ToolCallRow, *, repeated: bool) 
         invocation_id=asked.invocation_id if asked is not None else None,
         repeated=repeated,
     )
+
+
+def _result(output: Any, *, failed: bool) -> ToolResult:
+    return ToolResult(failed=failed, exceeded=_exceeded(output), cage_failure=_cage_failure(output))
+
+
+def _cage_failure(output: Any) -> str | None:
+    """Why the cage of a process could not be set up: refused, or failed at its start (K-136)."""
+    if not isinstance(output, dict):
+        return None
+    if output.get("code") in CAGE_REFUSALS:
+        return str(output["error"])
+    if output.get("reason") == CageSpawnFailed.code:
+        return str(output["message"])
+    return None
 
 
 def _exceeded(output: Any) -> str | None:

@@ -108,10 +108,11 @@ class ToolStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResult:
-    """How the tool call ended, and which limit of its cage it ran into."""
+    """How the tool call ended, which limit of its cage it ran into, and why it got no cage."""
 
     failed: bool = False
     exceeded: str | None = None  # walltime | memory
+    cage_failure: str | None = None  # what the operator reads
 
 
 @dataclass(frozen=True, kw_only=True)

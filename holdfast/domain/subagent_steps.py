@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast.domain.session_start import RunProgress
 
 SUBAGENT_LIMIT = "subagent_limit_exceeded"
+CAGE_SPAWN_FAILED = "cage_spawn_failed"
 GATE_SIGNAL = "gate"
 PAUSE_SIGNAL = "subagent_pause"
 
@@ -76,3 +77,4 @@ class SubagentResult:
 
     state: str
     limit_exceeded: str | None = None  # what the operator reads
+    cage_failure: str | None = None  # the same

@@ -57,6 +57,18 @@ def test_a_new_session_is_idle_and_has_every_field(
     assert shown == session
 
 
+@pytest.mark.req("K-001")
+def test_a_session_belongs_to_one_project(
+    caller: Caller, project: dict[str, Any], tmp_path: Path
+) -> None:
+    other = caller.project(tmp_path / "other")
+    made = {one["id"]: caller.session(one["id"])["id"] for one in (project, other)}
+    for project_id, session_id in made.items():
+        assert caller.http.get(f"/sessions/{session_id}").json()["project_id"] == project_id
+        listed = caller.http.get(f"/projects/{project_id}/sessions").json()["items"]
+        assert [item["id"] for item in listed] == [session_id]
+
+
 @pytest.mark.req("K-014", "K-028", "K-039")
 def test_a_message_is_taken_and_its_run_shown(caller: Caller, session: dict[str, Any]) -> None:
     answer = caller.send(session["id"], "do it")

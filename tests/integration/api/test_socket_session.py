@@ -11,13 +11,14 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from holdfast.domain.ids import new_id
+from holdfast.domain.lifecycle import Action
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import EventRow
 from holdfast.storage.log import events, frames
 from holdfast.storage.projects import operators
-from holdfast.storage.sessions import leases
+from holdfast.storage.sessions import leases, sessions
 from tests.support.servers.api_server import ApiServer, Caller, hear, hear_until, say
 from tests.support.waiting import wait_for
 
@@ -204,6 +205,31 @@ def test_the_end_of_the_session_ends_the_socket(caller: Caller, session_id: str)
     heard = hear_until(late, "closing")
     assert heard[0]["type"] == "session.created"
     assert heard[-1]["payload"]["code"] == "session_ended"
+
+
+@pytest.mark.req("K-033")
+def test_the_failure_of_the_session_ends_the_socket(
+    api: ApiServer, caller: Caller, session_id: str
+) -> None:
+    socket, _ = caller.attach(session_id)
+    api.store.write(lambda db: sessions.move(db, session_id, Action.FAIL, "failure"))
+    heard = hear_until(socket, "closing")
+    moved = [item["payload"] for item in heard if item["type"] == "session.state"]
+    assert [(one["from_state"], one["to_state"]) for one in moved] == [("idle", "failed")]
+    assert closing(socket)[1] == 1000
+
+
+@pytest.mark.req("K-003", "K-131")
+def test_work_goes_on_when_its_operator_leaves(
+    api: ApiServer, caller: Caller, session_id: str
+) -> None:
+    socket, _ = caller.attach(session_id)
+    run = caller.send(session_id).json()["run"]["id"]
+    socket.close()
+    wait_for(lambda: recorded(api, session_id, "session.detached"), "the operator to be gone")
+    shown = caller.http.get(f"/sessions/{session_id}").json()
+    assert (shown["state"], shown["active_run"]) == ("running", run)
+    assert caller.http.get(f"/sessions/{session_id}/runs/{run}").json()["state"] == "running"
 
 
 def test_a_reopened_session_is_not_over_for_those_who_replay_its_end(

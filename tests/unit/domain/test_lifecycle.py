@@ -45,7 +45,19 @@ EDGES = {
 
 
 @pytest.mark.req(
-    "K-007", "K-008", "K-009", "K-010", "K-011", "K-012", "K-022", "K-023", "K-024", "K-144"
+    "K-007",
+    "K-008",
+    "K-009",
+    "K-010",
+    "K-011",
+    "K-012",
+    "K-019",
+    "K-020",
+    "K-022",
+    "K-023",
+    "K-024",
+    "K-025",
+    "K-144",
 )
 @pytest.mark.parametrize(("state", "action"), list(itertools.product(State, Action)))
 def test_the_table_has_exactly_the_edges_of_the_design(state: State, action: Action) -> None:
@@ -83,6 +95,26 @@ def test_the_commands_of_a_state_fit_its_edges() -> None:
         if command == "message":
             possible = state is State.IDLE  # from the queue it is a resume
         assert offered == possible, f"{command} while {state}"
+
+
+@pytest.mark.req("K-007", "K-008", "K-009", "K-010", "K-011", "K-012")
+@pytest.mark.parametrize(
+    ("state", "offered", "refused"),
+    [
+        (State.IDLE, "message end", "checkpoint cancel resume discard"),
+        (State.RUNNING, "checkpoint cancel end", "message resume discard rollback"),
+        (State.QUEUED, "resume discard end", "message checkpoint rollback"),
+        (State.PAUSED, "inspect edit_prompt resume rollback end", "message checkpoint discard"),
+        (State.ENDED, "view", "message checkpoint cancel resume discard rollback end"),
+        (State.FAILED, "view", "message checkpoint cancel resume discard rollback reopen"),
+    ],
+)
+def test_a_state_offers_what_the_requirements_name(
+    state: State, offered: str, refused: str
+) -> None:
+    commands = set(allowed_actions(state))
+    assert set(offered.split()) <= commands
+    assert not set(refused.split()) & commands
 
 
 def test_only_a_clean_end_offers_to_reopen() -> None:

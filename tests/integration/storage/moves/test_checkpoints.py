@@ -78,7 +78,7 @@ def test_the_same_checkpoint_is_made_once(workflow: WorkflowDouble) -> None:
     assert kinds(workflow, session_id).count("checkpoint.created") == 1
 
 
-@pytest.mark.req("K-059", "K-060", "K-061", "K-062", "K-070")
+@pytest.mark.req("K-010", "K-031", "K-059", "K-060", "K-061", "K-062", "K-070")
 def test_a_snapshot_shows_open_calls_subagents_and_prompts(either_workflow: WorkflowDouble) -> None:
     workflow = either_workflow
     session_id = workflow.session()
@@ -150,7 +150,7 @@ def test_a_repeated_resume_changes_nothing(workflow: WorkflowDouble) -> None:
     assert kinds(workflow, session_id) == before
 
 
-@pytest.mark.req("K-064", "K-068")
+@pytest.mark.req("K-020", "K-064", "K-068")
 def test_only_the_current_pause_point_can_be_resumed(workflow: WorkflowDouble) -> None:
     session_id, other_id = workflow.session(), workflow.session()
     workflow.begin(session_id)
