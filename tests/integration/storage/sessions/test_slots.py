@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import new_id
+from holdfast.domain.lifecycle import Action
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once
 from holdfast.storage.database.tables import Project
 from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.log import events
-from holdfast.storage.sessions import admission, ptys, running_counts
+from holdfast.storage.sessions import admission, ptys, running_counts, sessions
 from tests.support.workflow_double import WorkflowDouble
 
 
@@ -86,6 +90,26 @@ def test_a_session_has_one_run_and_refuses_a_second(workflow: WorkflowDouble) ->
         workflow.begin(session, "two")
     assert (workflow.row(session).active_run, workflow.texts(session)) == (run, ["one"])
     assert workflow.row(session).run_count == 1
+
+
+@pytest.mark.req("K-124")
+def test_a_session_is_locked_alone_while_it_is_moved(postgres_store: OpenStore) -> None:
+    workflow = WorkflowDouble(postgres_store)
+    held, other = workflow.session(), workflow.session()
+
+    def look(session: str) -> None:
+        with Db(postgres_store.writer) as db:
+            db.connection().execute(text("SET LOCAL lock_timeout = '200ms'"))
+            sessions.lock(db, session)
+
+    def move(db: Db) -> None:
+        sessions.move(db, held, Action.START, "test")
+        look(other)  # no lock of another session is waited for
+        with pytest.raises(OperationalError, match="lock timeout"):
+            look(held)
+
+    postgres_store.write(move)
+    look(held)
 
 
 @pytest.mark.req("K-119", "K-121")
