@@ -90,12 +90,12 @@ def bench(sqlite_store: OpenStore, tmp_path: Path) -> Bench:
     return Bench(sqlite_store, folder)
 
 
-@pytest.mark.req("K-056", "K-061")
+@pytest.mark.req("K-056", "K-061", "K-147")
 async def test_a_pause_keeps_the_models_reason_and_every_agents_prompt(bench: Bench) -> None:
     run_id = bench.workflow.begin(bench.session_id)
     call_id = bench.workflow.call(bench.session_id, run_id, "checkpoint", reason="look here")
     made = bench.checkpoint(await bench.pause(run_id, created_by="model", tool_call_id=call_id))
-    assert made.reason == "look here"
+    assert (made.created_by, made.reason) == ("model", "look here")
     assert set(made.prompts) == {"primary", "primary.subagents.helper"}
     (bench.folder / "prompt.md").unlink()
     bench.workflow.resume(bench.session_id)

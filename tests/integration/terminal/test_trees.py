@@ -52,6 +52,7 @@ def _is_written(path: Path) -> bool:
     return path.exists() and path.read_text().endswith("\n")
 
 
+@pytest.mark.req("K-064", "K-147")
 @pytest.mark.parametrize("terminal", [False, True])
 async def test_suspend_stops_the_whole_tree_and_resume_wakes_it(
     host: TestHost, client: TerminalClient, terminal: bool

@@ -161,7 +161,7 @@ async def test_a_paused_session_whose_workflow_is_lost_goes_on_where_it_was(
     assert worker.texts(session)[-1] == "said after all"
 
 
-@pytest.mark.req("K-099", "K-140", "K-040")
+@pytest.mark.req("K-099", "K-140", "K-040", "K-144")
 async def test_a_project_may_want_lost_runs_to_fail(worker: LocalWorker) -> None:
     project = worker.project("primary: {model: 'scripted:echo'}\non_crash: fail\n")
     session = worker.session(project)

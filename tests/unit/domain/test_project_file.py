@@ -14,6 +14,7 @@ def file(**fields: Any) -> ProjectFile:
     return ProjectFile.model_validate({"project": "demo-project", **fields})
 
 
+@pytest.mark.req("K-119")
 def test_a_name_is_enough() -> None:
     made = file()
     assert made.version == 1

@@ -33,7 +33,7 @@ def kinds(workflow: WorkflowDouble, session_id: str) -> list[str]:
     ]
 
 
-@pytest.mark.req("K-055", "K-059", "K-123", "K-133")
+@pytest.mark.req("K-055", "K-059", "K-123", "K-133", "K-147")
 def test_a_checkpoint_pauses_the_session_and_points_at_its_last_message(
     either_workflow: WorkflowDouble,
 ) -> None:
@@ -180,7 +180,7 @@ def test_resume_needs_a_slot(workflow: WorkflowDouble) -> None:
     assert workflow.row(session_id).state == "paused"
 
 
-@pytest.mark.req("K-063", "K-065")
+@pytest.mark.req("K-063", "K-065", "K-147")
 def test_edited_prompts_are_audited_and_told_to_the_primary(
     either_workflow: WorkflowDouble,
 ) -> None:

@@ -29,7 +29,7 @@ def rows_of(workflow: WorkflowDouble) -> int:
     return workflow.store.read(lambda db: int(db.connection().execute(count).scalar_one()))
 
 
-@pytest.mark.req("K-066", "K-067")
+@pytest.mark.req("K-066", "K-067", "K-147")
 def test_a_rollback_supersedes_what_came_after_and_deletes_nothing(
     either_workflow: WorkflowDouble,
 ) -> None:
@@ -77,7 +77,7 @@ def test_a_rollback_of_a_paused_run_cancels_it_and_kills_its_subagents(
     assert states(ToolCallRow, call_id) == "failed"
 
 
-@pytest.mark.req("K-068")
+@pytest.mark.req("K-068", "K-147")
 def test_a_rollback_to_an_old_checkpoint_supersedes_those_between(workflow: WorkflowDouble) -> None:
     session_id = workflow.session()
     workflow.begin(session_id)
