@@ -214,3 +214,17 @@ def test_a_state_keeps_the_facts_of_each_message_in_order(workflow: WorkflowDoub
     assert [entry["role"] for entry in entries] == ["operator", "subagent", "operator", "primary"]
     assert entries[1]["agent_path"] == "primary.subagents.helper"
     assert entries[3]["content_hash"] == sha256(b"four")
+
+
+def test_a_forks_first_head_holds_what_the_fork_itself_superseded(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    early, other = (workflow.say(source, text).id for text in ("early", "other"))
+    workflow.compact(source, [early])
+    workflow.run(source)
+    fork = workflow.fork(source)
+    # The fork counts its changes from one again, below those that the source's head has seen.
+    record = workflow.compact(fork, [other])
+    head_id = workflow.run(fork)
+    assert comparable(workflow.state(head_id)) == workflow.state_in_tables(fork)
+    shown = workflow.state(head_id)["messages"][other]["superseded_by"]
+    assert shown == [f"compaction:{record.id}"]
