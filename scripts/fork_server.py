@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.machinery
 import importlib.util
@@ -91,6 +92,7 @@ class ForkServer(CheapTests):
         self._lines: dict[str, set[Line]] = {}
         self._seconds: dict[str, float] = {}
         self._functions: dict[Line | tuple[str, str], list[FunctionType]] = defaultdict(list)
+        self._caches: list[functools._lru_cache_wrapper[Any]] = []
         self._killers: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._failed = False
 
@@ -104,6 +106,8 @@ class ForkServer(CheapTests):
         for one in gc.get_objects():
             if isinstance(one, FunctionType):
                 self._functions[one.__code__.co_filename, one.__code__.co_qualname].append(one)
+            elif isinstance(one, functools._lru_cache_wrapper):
+                self._caches.append(one)
         gc.freeze()
         self._leave_out_what_fails_in_a_child()
         for mutant in self.mutants:
@@ -185,11 +189,15 @@ class ForkServer(CheapTests):
             os._exit(code)
 
     def _apply(self, mutant: Mutant) -> None:
-        """Swap the code of the live function."""
+        """Swap the code of the live function, and forget what it answered before."""
         code = _find_code(mutant.compiled(self.root), mutant.function)
         assert code is not None
-        for function in self._functions[code.co_filename, mutant.function]:
+        swapped = self._functions[code.co_filename, mutant.function]
+        for function in swapped:
             function.__code__ = code
+        for cache in self._caches:
+            if cache.__wrapped__ in swapped:
+                cache.cache_clear()
 
     def _first_failure(self, tests: Sequence[str], tell: int) -> int:
         for item, following in _pairs([self._items[test] for test in tests], self._session):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import func, select
 
 from holdfast.domain.errors import BadRequest, NotFound
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Message
+from holdfast.storage.log import events
 from holdfast.storage.moves import comparisons, forks, prompt_edits
 from holdfast.storage.upkeep import consistency, removal
 from tests.support.stored_rows import derivation_of
@@ -165,3 +169,49 @@ def test_forks_outlive_the_purge_of_their_sources(workflow: WorkflowDouble) -> N
     newer = workflow.run(fork, "four")
     assert comparable(workflow.state(newer)) == workflow.state_in_tables(fork)
     assert consistency.check(workflow.opened).issues == []
+
+
+def test_the_same_fork_twice_is_one(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    workflow.begin(source)
+    made = workflow.pause(source)
+    options = {"source_session": source, "operator": workflow.operator_id, "new_session_id": "fork"}
+
+    def fork(db: Db) -> str:
+        return forks.fork(db, workflow.opened.blobs, **options, checkpoint_id=made.id).id
+
+    assert workflow.store.write(fork) == workflow.store.write(fork) == "fork"
+    log = workflow.store.read(lambda db: events.after(db, "fork", 0, limit=50))
+    (forked,) = [row.data for row in log if row.kind == "session.forked"]
+    assert forked["checkpoint_id"] == made.id
+    assert (forked["source_session_id"], forked["source_head_id"]) == (source, made.head_id)
+    edge = workflow.store.read(lambda db: derivation_of(db, "fork"))
+    assert edge is not None
+    assert (edge.type, edge.source_head) == ("fork", made.head_id)
+
+
+def test_a_comparison_names_the_common_head_and_cuts_at_its_limit(
+    workflow: WorkflowDouble,
+) -> None:
+    source = workflow.session()
+    shared = workflow.run(source, "shared")
+    left = workflow.fork(source)
+    workflow.run(left, "left")
+
+    def compare(limit: int) -> dict[str, Any]:
+        return workflow.store.read(lambda db: comparisons.compare(db, source, left, limit=limit))
+
+    found = compare(2)
+    assert found["common"]["message_seq"] == 2
+    assert found["common"]["head"]["id"] == found["common"]["head_id"] == shared
+    assert (found["b"]["truncated"], len(found["b"]["messages"])) == (False, 2)
+    found = compare(1)
+    assert (found["b"]["truncated"], len(found["b"]["messages"])) == (True, 1)
+
+
+def test_a_fork_without_a_head_has_no_common_head(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    workflow.begin(source, "not answered yet")
+    fork = workflow.fork(source)
+    common = workflow.store.read(lambda db: comparisons.compare(db, fork, source))["common"]
+    assert (common["head_id"], common["head"], common["message_seq"]) == (None, None, 1)

@@ -9,6 +9,7 @@ from holdfast.domain.errors import NotFound
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change, insert_once
 from holdfast.storage.database.tables import Call, SubagentInvocation
+from holdfast.storage.log import events
 from holdfast.storage.moves import heads
 from tests.support.workflow_double import WorkflowDouble, comparable
 
@@ -168,3 +169,62 @@ def test_a_head_of_another_session_is_not_found(workflow: WorkflowDouble) -> Non
     other = workflow.session()
     with pytest.raises(NotFound):
         workflow.store.read(lambda db: heads.get(db, other, head_id))
+
+
+def test_a_heads_record_says_what_it_holds(workflow: WorkflowDouble) -> None:
+    session_id = workflow.session()
+    early = workflow.say(session_id, "early")
+    workflow.compact(session_id, [early.id])
+    run_id = workflow.begin(session_id)
+    made = workflow.pause(session_id)
+    workflow.resume(session_id)
+    head = workflow.head(workflow.finish(run_id))
+    assert head.fingerprint == head.id
+    assert head.state_ref == f"sha256:{head.id}"
+    session = workflow.row(session_id)
+    assert session.change_seq > 0
+    assert (head.change, head.message_seq) == (session.change_seq, session.message_seq)
+    (listed,) = workflow.state(head.id)["heads"].values()
+    assert listed == {
+        "id": made.head_id,
+        "number": 1,
+        "basis": None,
+        "run_id": None,
+        "checkpoint_id": made.id,
+    }
+    log = workflow.store.read(lambda db: events.after(db, session_id, 0, limit=500))
+    created = [(row.data["head_id"], row.run_id) for row in log if row.kind == "head.created"]
+    assert created == [(made.head_id, None), (head.id, run_id)]
+
+
+def test_a_state_keeps_the_facts_of_each_message_in_order(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    workflow.say(source, "one")
+    fork = workflow.fork(source)
+    workflow.say(fork, "two", "subagent", agent_path="primary.subagents.helper")
+    run_id = workflow.begin(fork, "three")
+    head_id = workflow.finish(run_id, "four")
+    entries = list(workflow.state(head_id)["messages"].values())
+    assert [(entry["session_id"], entry["seq"], entry["run_id"]) for entry in entries] == [
+        (source, 1, None),
+        (fork, 2, None),
+        (fork, 3, run_id),
+        (fork, 4, run_id),
+    ]
+    assert [entry["role"] for entry in entries] == ["operator", "subagent", "operator", "primary"]
+    assert entries[1]["agent_path"] == "primary.subagents.helper"
+    assert entries[3]["content_hash"] == sha256(b"four")
+
+
+def test_a_forks_first_head_holds_what_the_fork_itself_superseded(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    early, other = (workflow.say(source, text).id for text in ("early", "other"))
+    workflow.compact(source, [early])
+    workflow.run(source)
+    fork = workflow.fork(source)
+    # The fork counts its changes from one again, below those that the source's head has seen.
+    record = workflow.compact(fork, [other])
+    head_id = workflow.run(fork)
+    assert comparable(workflow.state(head_id)) == workflow.state_in_tables(fork)
+    shown = workflow.state(head_id)["messages"][other]["superseded_by"]
+    assert shown == [f"compaction:{record.id}"]
