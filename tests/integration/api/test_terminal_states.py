@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage.sessions import leases
-from tests.integration.api.test_socket_terminals import hear_text, is_attached, open_pty
+from tests.integration.api.test_socket_terminals import hear_text, is_attached, open_pty, shown
 from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.servers.terminal_hosts import TestHost
 from tests.support.waiting import wait_for
@@ -79,3 +79,23 @@ def test_an_api_process_that_dies_detaches_its_terminals(
     assert states(caller, session_id) == {"active"}
     # Nobody renews the lease, as when the process that held it was killed.
     wait_for(lambda: states(caller, session_id) == {"detached"}, "the lease to expire")
+
+
+@pytest.mark.req("K-049", "K-051")
+def test_a_new_terminal_keeps_as_many_lines_as_are_configured_now(
+    api: ApiServer, caller: Caller, session_id: str
+) -> None:
+    config = api.settings.home / "config.toml"
+    before = config.read_text()
+    config.write_text(f"{before}[terminals]\nscrollback_lines = 100\n")
+    try:
+        pty_id = open_pty(caller, session_id, "seq -f 'line %g.' 400; cat")
+    finally:
+        config.write_text(before)
+    path = f"/sessions/{session_id}/ptys/{pty_id}/transcript"
+    wait_for(lambda: b"line 400." in caller.http.get(path).content, "the output")
+    socket, _ = caller.attach(session_id)
+    with socket:
+        burst = shown(hear_text(socket, b"line 400."))
+    # The screen shows the last 23 lines and the cursor's; 100 lines of history come before them.
+    assert (b"line 278." in burst, b"line 277." in burst) == (True, False)
