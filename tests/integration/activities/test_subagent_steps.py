@@ -13,6 +13,8 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import ToolCallRow
 from holdfast.storage.log import events
+from holdfast.storage.moves import checkpoints
+from holdfast.storage.moves.checkpoint_snapshots import CheckpointShown, checkpoint_json
 from holdfast.storage.sessions import invocations, messages, tool_calls
 from tests.support.step_runner import StepRunner
 
@@ -123,6 +125,37 @@ async def test_a_subagent_begins_with_its_prompt_and_answers_its_call(
     assert team.state(start) == "done"
     assert (team.result(start).state, team.result(start).output["result"]) == ("done", "the answer")
     assert team.kinds() == ["subagent.started", "subagent.finished"]
+
+
+@pytest.mark.req("K-060", "K-062")
+async def test_a_checkpoint_shows_the_cage_of_a_caged_subagent(
+    either_store: OpenStore, tmp_path: Path
+) -> None:
+    team = Team(either_store, tmp_path / "p")
+    start = team.call()
+    await team.steps.begin_subagent(start)
+
+    def pause(db: Db) -> CheckpointShown:
+        made = checkpoints.create(
+            db,
+            either_store.blobs,
+            checkpoint_id=new_id(),
+            session_id=start.session_id,
+            created_by="operator",
+            prompts={},
+            run_id=team.run_id,
+        )
+        return checkpoint_json(db, made)
+
+    (subagent,) = either_store.write(pause)["active_subagents"]
+    assert (subagent["name"], subagent["cage_id"]) == ("helper", start.invocation_id)
+    assert subagent["cage"] == {
+        "id": start.invocation_id,
+        "enabled": True,
+        "kind": "bubblewrap",
+        "network": False,
+        "limits": {"memory_mb": None, "pids": None, "cpu_s": None, "walltime_s": 9},
+    }
 
 
 @pytest.mark.req("K-119")

@@ -263,11 +263,14 @@ def test_a_session_goes_on_from_another_or_says_that_there_is_none(
 
 @pytest.mark.req("K-128")
 def test_a_restart_ends_the_old_session_and_makes_a_new_one(
-    caller: Caller, session: dict[str, Any]
+    caller: Caller, project: dict[str, Any], session: dict[str, Any]
 ) -> None:
+    caller.project(Path(project["path"]), "project: renewed\n")
     answer = caller.http.post(f"/sessions/{session['id']}/restart")
     assert answer.status_code == 201
-    assert answer.json()["id"] != session["id"]
+    fresh = answer.json()
+    assert fresh["id"] != session["id"]
+    assert (fresh["dsl_hash"] != session["dsl_hash"], fresh["dsl_stale"]) == (True, False)
     assert caller.http.get(f"/sessions/{session['id']}").json()["state"] == "ended"
 
 

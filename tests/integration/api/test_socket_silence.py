@@ -9,6 +9,7 @@ import pytest
 from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
+from api.main import server
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import leases
@@ -61,6 +62,14 @@ def test_a_client_that_answers_no_ping_is_detached_by_timeout(
         client.connection.close()
         caller.close()
         api.stop()
+
+
+@pytest.mark.req("K-089")
+def test_a_silent_client_is_given_up_within_thirty_seconds(api: ApiServer) -> None:
+    assert api.services is not None
+    config = server(api.services).config
+    assert config.ws_ping_interval == 15
+    assert config.ws_ping_interval + (config.ws_ping_timeout or 99) <= 30
 
 
 @pytest.mark.req("K-090")

@@ -89,20 +89,30 @@ def hear_text(socket: Any, words: bytes) -> list[dict[str, Any]]:
     return heard
 
 
-@pytest.mark.req("K-046", "K-047", "K-146")
+@pytest.mark.req("K-046", "K-047", "K-048", "K-146")
 def test_a_terminal_opened_while_attached_can_be_typed_into(
     caller: Caller, session_id: str
 ) -> None:
     socket, _ = caller.attach(session_id)
     with socket:
-        pty_id = open_pty(caller, session_id)
+        pty_id = open_pty(caller, session_id, "while read x; do echo $x: $(stty size).; done")
         data = base64.b64encode(b"hello terminal\n").decode()
         say(socket, "pty", "stdin", pty_id=pty_id, data=data)
-        assert "error" not in [frame["type"] for frame in hear_text(socket, b"hello terminal")]
+        heard = hear_text(socket, b"hello terminal: 24 80.")
+        assert "error" not in [frame["type"] for frame in heard]
         socket.send(json.dumps({"type": "resize", "pty_id": pty_id, "cols": 100, "rows": 30}))
         path = f"/sessions/{session_id}/ptys/{pty_id}"
         wait_for(lambda: caller.http.get(path).json()["cols"] == 100, "the size to be noted")
+        say(socket, "pty", "stdin", pty_id=pty_id, data=base64.b64encode(b"now\n").decode())
+        later = hear_text(socket, b".")
+        assert b"now: 30 100." in shown(later)
+        output = [frame["payload"] for frame in later if frame["type"] == "stdout"]
+        assert {frame["pty_id"] for frame in output} == {pty_id}
         caller.http.delete(path)
+        whole = caller.http.get(f"{path}/transcript").content
+        for frame in output:
+            # A seq is the position of a frame's first byte in all that the terminal has shown.
+            assert whole[frame["seq"] :].startswith(base64.b64decode(frame["data"]))
         closed = hear_until(socket, "closed")[-1]
         assert closed["payload"]["pty_id"] == pty_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.storage.sessions import leases
-from tests.integration.api.test_socket_terminals import hear_text, is_attached, open_pty
-from tests.support.servers.api_server import ApiServer, Caller
+from tests.integration.api.test_socket_terminals import hear_text, is_attached, open_pty, shown
+from tests.support.servers.api_server import ApiServer, Caller, hear_until
 from tests.support.servers.terminal_hosts import TestHost
 from tests.support.waiting import wait_for
 
@@ -79,3 +80,51 @@ def test_an_api_process_that_dies_detaches_its_terminals(
     assert states(caller, session_id) == {"active"}
     # Nobody renews the lease, as when the process that held it was killed.
     wait_for(lambda: states(caller, session_id) == {"detached"}, "the lease to expire")
+
+
+@pytest.mark.req("K-049", "K-051")
+def test_a_new_terminal_keeps_as_many_lines_as_are_configured_now(
+    api: ApiServer, caller: Caller, session_id: str
+) -> None:
+    config = api.settings.home / "config.toml"
+    before = config.read_text()
+    config.write_text(f"{before}[terminals]\nscrollback_lines = 100\n")
+    try:
+        pty_id = open_pty(caller, session_id, "seq -f 'line %g.' 400; cat")
+    finally:
+        config.write_text(before)
+    path = f"/sessions/{session_id}/ptys/{pty_id}/transcript"
+    wait_for(lambda: b"line 400." in caller.http.get(path).content, "the output")
+    socket, _ = caller.attach(session_id)
+    with socket:
+        burst = shown(hear_text(socket, b"line 400."))
+    # The screen shows the last 23 lines and the cursor's; 100 lines of history come before them.
+    assert (b"line 278." in burst, b"line 277." in burst) == (True, False)
+
+
+@pytest.mark.req("K-053")
+def test_output_beyond_a_mebibyte_a_second_is_left_out_and_told(
+    caller: Caller, session_id: str, tmp_path: Path
+) -> None:
+    flood = "until test -e go; do sleep 0.05; done; seq 1 1500000; echo the end; cat"
+    pty_id = open_pty(caller, session_id, flood)
+    socket, _ = caller.attach(session_id)
+    with socket:
+        (tmp_path / "work" / "go").touch()
+        began = time.monotonic()
+        heard = hear_until(socket, "pty.output_throttled")
+        told = heard[-1]["payload"]
+        heard += hear_text(socket, b"the end")
+        seconds = time.monotonic() - began
+    assert told["pty_id"] == pty_id
+    assert told["dropped_bytes"] > 0
+    streamed = len(shown([frame for frame in heard if frame["type"] == "stdout"]))
+    assert streamed <= (1 + seconds) * 1024 * 1024, "a burst of a second, then the rate"
+
+
+@pytest.mark.req("K-043")
+def test_what_an_operator_opens_is_a_terminal(caller: Caller, session_id: str) -> None:
+    pty_id = open_pty(caller, session_id, "test -t 0 && echo yes. || echo no.; cat")
+    path = f"/sessions/{session_id}/ptys/{pty_id}/transcript"
+    wait_for(lambda: b"." in caller.http.get(path).content, "the output")
+    assert caller.http.get(path).content == b"yes.\r\n"

@@ -214,6 +214,7 @@ async def test_without_bubblewrap_the_answer_says_what_to_install() -> None:
             assert (await client.spawn(bare.request("x", "true"))).cage == "disabled"
 
 
+@pytest.mark.req("K-044")
 async def test_a_caged_terminal_has_a_size_job_control_and_a_gentle_end(
     host: TestHost, client: TerminalClient
 ) -> None:

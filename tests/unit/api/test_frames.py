@@ -63,7 +63,7 @@ def test_binary_frames_carry_kind_id_seq_and_bytes() -> None:
             frames.read_binary_stdin(wrong)
 
 
-@pytest.mark.req("K-048")
+@pytest.mark.req("K-046", "K-048")
 def test_sizes_and_data_have_bounds() -> None:
     assert frames.read_size({"cols": 80, "rows": 24}) == (80, 24)
     for size in ({}, {"cols": 0, "rows": 1}, {"cols": 80, "rows": 9999}, {"cols": "a", "rows": 1}):

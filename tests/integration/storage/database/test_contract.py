@@ -140,7 +140,7 @@ def test_a_removed_event_shows(library: SampleLibrary, seq: int) -> None:
     assert _broken(library, session) is not None
 
 
-@pytest.mark.req("K-092")
+@pytest.mark.req("K-091")
 def test_frames_go_by_age_and_by_size_and_the_floor_says_up_to_where(
     library: SampleLibrary,
 ) -> None:
