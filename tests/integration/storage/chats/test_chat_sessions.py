@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.domain.errors import ValidationFailed
-from holdfast.storage.chats import chat_log, delivery
+from holdfast.storage.chats import chat_log, delivery, rows
 from holdfast.storage.chats.backends import backend
 from holdfast.storage.chats.chat_session import ChatSession, LoggedMessage, Place, now
 from holdfast.storage.chats.conversations import Wanted, answering
@@ -70,6 +70,17 @@ async def test_a_deleted_session_is_not_loaded_and_may_be_followed_by_another(
     assert found.session_id == "s2"
 
 
+@pytest.mark.req("T-012")
+@pytest.mark.parametrize("by", ["the manager", "the store"])
+async def test_a_deleted_session_stays_in_the_database(either_store: OpenStore, by: str) -> None:
+    chats = DatabaseSessionStore(either_store, "one")
+    manager = SessionManager(chats, either_store)
+    await manager.get_or_create("ann", "c1", "/folder")
+    await (manager.deactivate if by == "the manager" else chats.delete)("ann", "c1")
+    assert await chats.load("ann", "c1") is None
+    assert either_store.read(lambda db: rows.known(db, Place("one", "ann", "c1")))
+
+
 @pytest.mark.req("T-002", "T-003", "T-004", "T-005")
 async def test_the_lookup_goes_through_memory_the_store_and_then_makes_one(
     manager: SessionManager, sqlite_store: OpenStore
@@ -122,6 +133,12 @@ async def test_names_are_never_mistaken_for_each_other(chats: SessionStore) -> N
 async def test_results_clears_and_ends_are_stored(manager: SessionManager) -> None:
     chats = manager.store
     session = await manager.get_or_create("ann", "c1", "/folder")
+    an_hour_ago = now() - timedelta(hours=1)
+
+    def age(_db: Db, chat: ChatSession) -> None:
+        chat.last_used = an_hour_ago
+
+    await manager.change(session, age)
     assert await manager.update_from_result(session, "conversation-1", 0.25)
     known = manager.get("ann", "c1")
     assert known is not None
@@ -131,7 +148,7 @@ async def test_results_clears_and_ends_are_stored(manager: SessionManager) -> No
     assert stored is not None
     assert (stored.message_count, stored.total_cost) == (2, 0.5)
     assert stored.claude_session_id == "conversation-1"
-    assert stored.last_used >= session.last_used
+    assert stored.last_used > an_hour_ago
 
     def clear(_db: Db, chat: ChatSession) -> None:
         chat.claude_session_id = None
