@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
 
+from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.domain.compaction_steps import CompactStep
+from holdfast.domain.compaction_steps import Compacted, CompactStep
 from holdfast.domain.session_start import RunProgress
 from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolStep
 from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT
@@ -18,6 +19,10 @@ from workflows.gate import Gate, should_roll
 from workflows.ids import fresh_id
 
 FUTILE_MAX = 2
+# So often a run may be compacted before the operator has to look, whatever each one freed.
+COMPACTIONS_MAX = 50
+COMPACTIONS_BOUND = "a run has a bound of compactions"
+FREES_TOO_LITTLE = "Compaction frees too little: the context stays above its limit."
 RESUMED = "The operator resumed the session."
 
 
@@ -120,15 +125,31 @@ class AgentLoop:
             invocation_id=self.invocation_id,
             trigger=trigger,
         )
-        done = await steps.compact_context(step, summary=f"compact: {trigger}")
+        done = await self._carried_out(step)
         if done.pending_review:
             return False
+        reason = self._reason_to_pause(done)
+        if reason is not None:
+            await self.host.pause("compaction", reason=reason, call=None)
+        return True
+
+    async def _carried_out(self, step: CompactStep) -> Compacted:
+        while True:
+            done = await steps.compact_context(step, summary=f"compact: {step.trigger}")
+            if not done.set_aside:
+                return done
+            # Paused before the proposal was stored: the same one is proposed after the pause.
+            await self.gate.passed()
+
+    def _reason_to_pause(self, done: Compacted) -> str | None:
+        self.progress.compactions += 1
         self.futile_compactions = 0 if done.enough else self.futile_compactions + 1
         if self.futile_compactions >= FUTILE_MAX:
             self.futile_compactions = 0
-            reason = "Compaction frees too little: the context stays above its limit."
-            await self.host.pause("compaction", reason=reason, call=None)
-        return True
+            return FREES_TOO_LITTLE
+        if self.progress.compactions % COMPACTIONS_MAX or not workflow.patched(COMPACTIONS_BOUND):
+            return None
+        return f"This run was compacted {self.progress.compactions} times."
 
     async def _tools(self) -> None:
         """Calls in order; neighbours that do not disturb each other run at once."""

@@ -135,7 +135,7 @@ def _new_run(db: Db, session: SessionRow, record: Compaction, step: ReviewStep) 
         db,
         run_id=step.new_run_id,
         session_id=session.id,
-        message_id=asked or "",
+        message_id=asked,
         user_id=step.user_id,
         state="running",
         preview=message.content if message is not None else "",

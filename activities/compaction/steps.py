@@ -60,10 +60,10 @@ class CompactionActivities:
     async def compact_context(self, step: CompactStep) -> Compacted:
         """Make room in a context. Safe to repeat: its record is keyed by its own id."""
         known = await self.store.aread(lambda db: compactions.find(db, step.compaction_id))
-        if known is not None:
+        if known is not None and known.state != compactions.SET_ASIDE:
             return _answer(known)
         async with beating():
-            return await self.compact(step)
+            return await (self.compact(step) if known is None else self._propose(step, known))
 
     @activity.defn(name="fail_compaction")
     @answering
@@ -96,8 +96,7 @@ class CompactionActivities:
             return Compacted(compaction_id=step.compaction_id)
         record = _record(job, plan, made, began)
         if job.strategy == "checkpoint" and plan.superseded:
-            prompts = await self.store.aread(lambda db: prompts_of_agents(db, step.session_id))
-            return await self.store.awrite(lambda db: self._hold(db, step, record, prompts))
+            return await self._propose(step, record)
         return await self.store.awrite(lambda db: _carry_out(db, step, record))
 
     async def _made(self, job: Job) -> Made:
@@ -121,17 +120,22 @@ class CompactionActivities:
             made.fallback_reason = f"error: {error}"[:FALLBACK_CHARS_MAX]
         return made
 
+    async def _propose(self, step: CompactStep, record: Compaction) -> Compacted:
+        prompts = await self.store.aread(lambda db: prompts_of_agents(db, step.session_id))
+        return await self.store.awrite(lambda db: self._hold(db, step, record, prompts))
+
     def _hold(
         self, db: Db, step: CompactStep, record: Compaction, prompts: dict[str, str]
     ) -> Compacted:
         """End the run and pause the session until the operator has looked, all at once (K-083)."""
         known = compactions.find(db, record.id)
-        if known is not None:
+        if known is not None and known.state != compactions.SET_ASIDE:
             return _answer(known)
         session = sessions.lock(db, step.session_id)
         if session.state != State.RUNNING or step.run_id is None:
-            # Paused or stopped meanwhile: the next step that starts will ask again.
-            return Compacted(compaction_id=record.id)
+            # Paused or stopped meanwhile: what was paid for is kept and proposed afterwards.
+            compactions.set_aside(db, record)
+            return _answer(record)
         record.checkpoint_id = step.checkpoint_id
         compactions.hold(db, record)
         runs.close(db, step.run_id, state="done", finish_reason=AWAITING)
@@ -212,4 +216,5 @@ def _answer(record: Compaction) -> Compacted:
         superseded=len(record.superseded_message_ids),
         enough=record.enough,
         pending_review=record.state == "pending",
+        set_aside=record.state == compactions.SET_ASIDE,
     )

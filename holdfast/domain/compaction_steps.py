@@ -58,3 +58,4 @@ class Compacted:
     superseded: int = 0
     enough: bool = True
     pending_review: bool = False
+    set_aside: bool = False  # to be proposed once the session runs again

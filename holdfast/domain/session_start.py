@@ -17,6 +17,7 @@ class RunProgress:
     max_steps: int = 200
     pending: list[PendingCall] = field(default_factory=list)
     answered: bool = False  # the model gave its last answer; only the end is left
+    compactions: int = 0  # how often its context was compacted
 
 
 @dataclass

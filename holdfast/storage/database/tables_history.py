@@ -113,7 +113,7 @@ class Compaction(SQLModel, table=True):
     created_at: int = _big()
     finished_at: int | None = _big(default=None)
     undone_at: int | None = _big(default=None)
-    state: str = "done"  # pending | done | rejected | collapsed
+    state: str = "done"  # pending | set_aside | done | rejected | collapsed
     collapsed_count: int = 0  # how many older records this row stands for (K-086)
     enough: bool = True
     correction: float | None = None  # tokens as the provider counts them, for one of our estimate

@@ -25,6 +25,7 @@ from holdfast.storage.sessions.message_views import MessageShown, message_json
 RECORDS_MAX = 1000
 COLLAPSED_AT_ONCE = 100
 SUMMARY_KIND = "summary"
+SET_ASIDE = "set_aside"
 NOTES_CHARS_MAX = 4000
 _compactions, _calls = table(Compaction), table(Call)
 _place = tuple_(_compactions.c.created_at, _compactions.c.id)
@@ -131,6 +132,12 @@ def hold(db: Db, record: Compaction) -> None:
     _say(db, record, pending)
 
 
+def set_aside(db: Db, record: Compaction) -> None:
+    """Store a proposal that cannot be shown yet, because the session does not run."""
+    record.state = SET_ASIDE
+    _store(db, record)
+
+
 def reject(db: Db, record: Compaction) -> None:
     """K-084: the operator said no; nothing was superseded and nothing will be."""
     change(
@@ -147,7 +154,8 @@ def reject(db: Db, record: Compaction) -> None:
 
 def abandon_pending(db: Db, session_id: str) -> None:
     """A rollback went past a compaction that still waited for the operator."""
-    waiting = _compactions.c.session_id == session_id, _compactions.c.state == "pending"
+    waits = _compactions.c.state.in_(("pending", SET_ASIDE))
+    waiting = _compactions.c.session_id == session_id, waits
     for record_id in db.connection().execute(select(_compactions.c.id).where(*waiting)).scalars():
         change(db, Compaction, record_id, state="rejected", rolled_back=True, finished_at=now_ms())
 

@@ -236,6 +236,7 @@ async def test_a_compactor_that_fails_or_takes_too_long_falls_back_to_drop(
     plugin = command(tmp_path / "plugins", "plugin", code)
     text = project(strategy="delegate", delegate_to=f"command: {plugin}")
     shop = StepRunner(sqlite_store, tmp_path / "p", text)
+    assert shop.compaction.timeout_s == 60.0
     if reason == "timeout":
         shop.compaction.timeout_s = 0.3
     run_id = shop.begin("hello")

@@ -42,6 +42,7 @@ async def talked(worker: LocalWorker) -> str:
     return session
 
 
+@pytest.mark.req("K-080")
 async def test_a_manual_compaction_is_a_run_of_the_one_who_asked(worker: LocalWorker) -> None:
     session = await talked(worker)
 
@@ -56,6 +57,7 @@ async def test_a_manual_compaction_is_a_run_of_the_one_who_asked(worker: LocalWo
     assert worker.row(session).active_run is None
 
 
+@pytest.mark.req("K-080")
 async def test_the_run_of_a_manual_compaction_fails_when_every_attempt_times_out(
     worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
