@@ -53,7 +53,7 @@ class ToolActivities:
         request = await self._request(step)
         if request.call.state not in tool_calls.OPEN:
             failed = request.call.state == "failed"
-            return _result(request.call.output, failed=failed)
+            return result_of(request.call.output, failed=failed)
         if request.repeated and request.project_file.on_crash == "fail":
             raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
         try:
@@ -113,7 +113,7 @@ class ToolActivities:
                 output_ref=reference,
                 invocation_id=request.invocation_id,
             )
-            return _result(outcome.output, failed=outcome.is_error)
+            return result_of(outcome.output, failed=outcome.is_error)
 
         return await self.store.awrite(close)
 
@@ -156,7 +156,8 @@ def _with_session(db: Db, step: ToolStep, call: ToolCallRow, *, repeated: bool) 
     )
 
 
-def _result(output: Any, *, failed: bool) -> ToolResult:
+def result_of(output: Any, *, failed: bool) -> ToolResult:
+    """What the workflow hears of a call; the words themselves stay in the database."""
     return ToolResult(failed=failed, exceeded=_exceeded(output), cage_failure=_cage_failure(output))
 
 

@@ -229,3 +229,24 @@ async def test_what_is_made_is_named_by_ulids(bench: SessionBench) -> None:
         assert str(ULID.from_str(made)) == made
     assert asked < said.id
     assert bench.store.read(lambda db: checkpoints.get(db, session, point.id)).id == point.id
+
+
+@pytest.mark.req("K-006")
+async def test_a_session_lives_alike_on_both_databases(either_store: OpenStore) -> None:
+    bench = SessionBench(either_store)
+    session, waiting = bench.library.session(), bench.library.session()
+    bench.store.write(lambda db: change(db, Project, bench.library.project_id, running_limit=1))
+    run = bench.library.begin(session)
+    bench.library.begin(waiting)
+    point = bench.library.pause(session)
+    bench.library.resume(session, point.id)
+    await bench.finish(session, run)
+    await bench.end(session)
+    assert [state for _, state, _ in bench.moves(session)] == [
+        *("running", "paused", "running", "idle", "ended")
+    ]
+    assert bench.library.row(waiting).state == "queued"
+    for one in (session, waiting):
+        assert len(bench.told(one, "session.created")) == 1
+        assert len(bench.told(one, "run.created")) == 1
+        assert bench.library.row(one).run_count == 1
