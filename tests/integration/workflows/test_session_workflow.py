@@ -175,6 +175,7 @@ async def test_a_project_may_want_lost_runs_to_fail(worker: LocalWorker) -> None
         "message": "Previous run was interrupted by a daemon restart.",
     }
     assert (await worker.state(session, "idle")).active_run is None
+    assert "session.crash_recovered" in worker.kinds(session)
     assert (await worker.run(session, "go on")).state == "done"
 
 
