@@ -180,3 +180,18 @@ def test_indexes_lie_in_the_home_or_where_config_toml_says(tmp_path: Path) -> No
     for said, meant in (("other", tmp_path / "other"), ("/srv/m", Path("/srv/m"))):
         config = parse_config(f'[memory]\ndirectory = "{said}"\n'.encode(), Path("config.toml"))
         assert directory_of(tmp_path, config) == meant
+
+
+@pytest.mark.parametrize(
+    ("address", "here"),
+    [
+        ("http://localhost:1234", True),
+        ("http://127.0.0.1:1", True),
+        ("http://[::1]/v1", True),
+        ("http://10.0.0.1", False),
+        ("https://localhost.example.com", False),
+        ("nothing", False),
+    ],
+)
+def test_only_this_machine_is_asked_without_a_proxy(address: str, here: bool) -> None:
+    assert choosing._is_loopback(address) is here

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.memory import MAX_FILE_BYTES
-from holdfast.memory.documents import IGNORED, files_of, read_file
+from holdfast.memory.documents import DEPTH_MAX, IGNORED, files_of, read_file
 
 
 def write(path: Path, text: str = "words") -> Path:
@@ -139,3 +139,10 @@ def test_what_is_not_utf8_is_replaced(tmp_path: Path) -> None:
 def test_a_project_without_memory_has_none(tmp_path: Path) -> None:
     assert files_of(tmp_path, ["missing"]) == []
     assert files_of(tmp_path / "missing", []) == []
+
+
+def test_folders_are_followed_to_a_depth(tmp_path: Path) -> None:
+    deep = "memory/" + "d/" * DEPTH_MAX
+    write(tmp_path / deep / "a.md")
+    write(tmp_path / deep / "d" / "b.md")
+    assert paths(tmp_path) == [f"{deep}a.md"]

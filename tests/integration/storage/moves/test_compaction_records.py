@@ -258,3 +258,10 @@ def test_the_oldest_of_too_many_records_become_one(
     last = carry_out(workflow, record_of(session_id, created_at=5000))
     assert listed() == [(last.id, 0), (newest.id, 0), (made[0].id, 3)]
     assert kept(workflow, theirs).state == "done"
+
+
+def test_a_held_compaction_is_done_once_it_is_carried_out(workflow: WorkflowDouble) -> None:
+    record = record_of(workflow.session())
+    workflow.store.write(lambda db: compactions.hold(db, record))
+    carry_out(workflow, record)
+    assert kept(workflow, record).state == "done"

@@ -215,3 +215,17 @@ def test_a_fork_without_a_head_has_no_common_head(workflow: WorkflowDouble) -> N
     fork = workflow.fork(source)
     common = workflow.store.read(lambda db: comparisons.compare(db, fork, source))["common"]
     assert (common["head_id"], common["head"], common["message_seq"]) == (None, None, 1)
+
+
+def test_the_common_head_is_the_one_that_the_fork_began_at(workflow: WorkflowDouble) -> None:
+    source = workflow.session()
+    workflow.begin(source)
+    first = workflow.pause(source)
+    workflow.resume(source)
+    second = workflow.pause(source)
+    assert first.message_seq == second.message_seq
+    for point in (first, second):
+        fork = workflow.fork(source, checkpoint_id=point.id)
+        found = workflow.store.read(lambda db, key=fork: comparisons.common_point(db, key, source))  # type: ignore[misc]
+        assert found is not None
+        assert found.head_id == point.head_id

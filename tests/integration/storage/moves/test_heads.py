@@ -222,6 +222,7 @@ def test_a_forks_first_head_holds_what_the_fork_itself_superseded(workflow: Work
     workflow.compact(source, [early])
     workflow.run(source)
     fork = workflow.fork(source)
+    workflow.say(workflow.session(), "elsewhere")
     # The fork counts its changes from one again, below those that the source's head has seen.
     record = workflow.compact(fork, [other])
     head_id = workflow.run(fork)

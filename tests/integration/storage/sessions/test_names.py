@@ -177,3 +177,21 @@ def test_lineage_walks_up_and_down(library: SampleLibrary) -> None:
     # A damaged chain must not turn for ever.
     library.store.write(lambda db: change(db, SessionRow, root, parent_session_id=grandchild))
     assert {key for key, _ in ids(root, "ancestors")} == {root, child, grandchild}
+
+
+def test_an_automatic_title_cuts_a_word_that_has_no_end(library: SampleLibrary) -> None:
+    session = library.session()
+    library.say(session, "x" * 300)
+    library.say(session, "second")
+    title = library.store.write(lambda db: titles.auto_title(db, session))
+    assert title == "x" * titles.AUTO_TITLE_CHARS + "…"
+
+
+def test_the_next_title_after_an_underscore_or_percent_is_its_own(library: SampleLibrary) -> None:
+    def following(title: str) -> str:
+        return library.store.read(lambda db: titles.next_title(db, library.operator_id, title))
+
+    set_title(library, library.session(), "a_b")
+    set_title(library, library.session(), "axb #7")
+    assert following("a_b") == "a_b #2"
+    assert following("axb #7") == "axb #8"
