@@ -17,6 +17,7 @@ from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.log import events
 from holdfast.storage.sessions import ptys, sessions
 from holdfast.terminal.errors import HostLost, TerminalError, UnknownProcess
+from holdfast.terminal.registry import IDLE_SECONDS
 from tests.support.servers.terminal_hosts import TestHost, eventually
 from worker.endings import file_forever
 from worker.upkeep import look_at_terminals
@@ -75,11 +76,13 @@ async def test_an_idle_terminal_is_told_of_once_and_stays_open(
     session_id, pty_id = pty.session_id, pty.id
     terminals: Any = TerminalsDouble()
     told: set[str] = set()
-    for idle in (False, True, True, False, True):
-        terminals.of_process = Info(idle=idle)
+    for is_idle in (False, True, True, False, True):
+        terminals.of_process = Info(idle=is_idle)
         await look_at_terminals(sqlite_store, terminals, told)
     rows = sqlite_store.read(lambda db: events.after(db, session_id, 0, limit=100))
-    assert [row.data["pty_id"] for row in rows if row.kind == "pty.idle"] == [pty_id, pty_id]
+    idle = [row.data for row in rows if row.kind == "pty.idle"]
+    assert idle == [{"pty_id": pty_id, "idle_s": 30 * 60}] * 2
+    assert IDLE_SECONDS == 30 * 60, "as the terminal host counts it"
     assert sqlite_store.read(lambda db: ptys.get(db, session_id, pty_id)).state != "closed"
 
 
