@@ -12,7 +12,7 @@ SEEDS ?= 1 2 3 4
 EXAMPLES ?= 300
 FUZZ_SEED := $(or $(FUZZ_SEED),$(shell date +%s))
 
-.PHONY: up token install system-packages test check types style imports audit bench torture mutants fmt lock docs clean
+.PHONY: up token install system-packages test check types style imports audit bench torture mutants mutate fmt lock docs clean
 
 up: install
 	$(BIN)/holdfast up
@@ -74,6 +74,10 @@ torture: install
 # Removes each proven behaviour once and sees its tests fail; WORDS: areas, ids or files, CHEAPEST=1: one for each id.
 mutants: install system-packages
 	$(BIN)/python -m scripts.mutants --jobs $(JOBS) $(if $(CHEAPEST),--cheapest) $(WORDS)
+
+# Small edits of whole packages; TARGETS: files or folders, MUTATE: options of `scripts/mutate.py`.
+mutate: install
+	$(BIN)/python -m scripts.mutate $(MUTATE) $(or $(TARGETS),holdfast/domain holdfast/memory holdfast/storage/sessions holdfast/storage/moves)
 
 docs: install
 	$(BIN)/python -m scripts.lifecycle_page

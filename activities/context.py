@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 from activities.tools.requests import caller_of
-from holdfast.agent.compaction import due
+from holdfast.agent.compaction import due, usable
 from holdfast.agent.conversation import ToolCall, Turn
 from holdfast.agent.prompts import TodoItem, has_todo_result, system_prompt, todo_reminder
 from holdfast.agent.routes import Route, resolve
-from holdfast.agent.tokens import context_size, context_window, estimate_turns
+from holdfast.agent.tokens import context_size, context_window, estimate_tools, estimate_turns
 from holdfast.agent.tools.offering import offered
 from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.canonical import canonical, sha256
@@ -29,6 +30,8 @@ SUMMARY = "summary"
 ANSWERS = ("primary", "subagent")
 # Above that a report is no count of what was sent: prose has four characters a token.
 CHARS_PER_TOKEN_MAX = 8
+# K-084: how much a context must have grown before it is compacted again after a rejection.
+GROWTH = 1.1
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,17 @@ class Context:
     system_hash: str
     tokens: int
     window: int
+    estimated: int  # tokens of the same by our own estimate, before any correction
+    held_at: float | None = None  # fraction at which a compaction was rejected or freed too little
 
     @property
     def too_long(self) -> bool:
-        """Whether the upper mark is reached."""
+        """Whether the upper mark is reached, and a compaction is to be asked for."""
         reserved = self.spec.max_output_tokens
+        if self.held_at is not None:
+            grown = self.held_at * GROWTH * usable(self.window, reserved)
+            if self.tokens < grown:
+                return False
         return due(
             self.tokens, upper=self.spec.compaction.upper, window=self.window, reserved=reserved
         )
@@ -99,6 +108,7 @@ def build(
     if reminder is not None:
         turns.append(reminder)
     window = context_window(route, config)
+    estimated = estimate_turns(turns) + estimate_tools(tools)
     return Context(
         session=session,
         project_file=project_file,
@@ -108,8 +118,11 @@ def build(
         tools=tools,
         message_ids=[row.id for row in rows],
         system_hash=sha256(prompt.encode("utf-8", "surrogatepass")),
-        tokens=_size(rows, turns, compactions.changed_at(db, session_id, agent_path)),
+        tokens=_reported_size(rows, turns, compactions.changed_at(db, session_id, agent_path))
+        or ceil(estimated * compactions.correction(db, session_id, agent_path)),
         window=window,
+        estimated=estimated,
+        held_at=compactions.held_at(db, session_id, agent_path),
     )
 
 
@@ -134,8 +147,8 @@ def as_turn(message: Message) -> Turn:
     )
 
 
-def _size(rows: list[Message], turns: list[Turn], changed_at: int) -> int:
-    """What the last answer reported plus an estimate of what came after it.
+def _reported_size(rows: list[Message], turns: list[Turn], changed_at: int) -> int | None:
+    """What the last answer reported plus an estimate of what came after it; None without one.
 
     A report from before the last compaction is about another context, and one that cannot be
     true is left aside.
@@ -148,11 +161,11 @@ def _size(rows: list[Message], turns: list[Turn], changed_at: int) -> int:
             break
         tail.append(row)
     if reported is None or any(row.meta.get("kind") == SUMMARY for row in tail):
-        return estimate_turns(turns)
+        return None
     size = context_size(reported, [as_turn(row) for row in tail])
     # Some servers report a constant or nothing of what they were sent: no text is that dense.
     characters = sum(len(turn.text) for turn in turns)
-    return size if size * CHARS_PER_TOKEN_MAX >= characters else estimate_turns(turns)
+    return size if size * CHARS_PER_TOKEN_MAX >= characters else None
 
 
 def _reminder(db: Db, session: SessionRow, turns: list[Turn]) -> Turn | None:

@@ -44,7 +44,16 @@ def answering(step: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
         except Exception as error:
             if not isinstance(error, BlobMissing) and not is_damage(error):
                 raise
-            log.critical("store.damaged", step=step.__name__, error=str(error)[:500])
+            log.critical(
+                "store.damaged",
+                step=step.__name__,
+                session_id=next(filter(None, map(_session_id, args)), None),
+                error=str(error)[:500],
+            )
             raise ApplicationError(str(error), type=STORE_DAMAGED, non_retryable=True) from error
 
     return answered
+
+
+def _session_id(argument: object) -> str | None:
+    return getattr(argument, "session_id", None)

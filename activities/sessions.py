@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from temporalio import activity
 
 from activities.refusals import answering
@@ -291,19 +293,20 @@ def _keep_words(db: Db, step: RecoverStep) -> None:
     supersessions.supersede(db, step.session_id, cut, "retry", f"recovery:{step.run_id}")
 
 
-def _close_active_run(db: Db, session: SessionRow, user_id: str, why: str) -> bool:
+def _close_active_run(db: Db, session: SessionRow, **how: Any) -> bool:
     if session.active_run is None:
         return False
     tool_calls.abandon(db, session.active_run, "interrupted; unknown whether it took effect")
     invocations.kill_open(db, session.active_run)
-    return runs.close(db, session.active_run, state="cancelled", finish_reason=why, user_id=user_id)
+    return runs.close(db, session.active_run, **how)
 
 
 def _end(db: Db, store: OpenStore, step: EndStep) -> bool:
     session = sessions.lock(db, step.session_id)
     if session.state == State.ENDED:
         return False
-    if _close_active_run(db, session, step.user_id, "session_ended"):
+    how = {"state": "cancelled", "finish_reason": "session_ended", "user_id": step.user_id}
+    if _close_active_run(db, session, **how):
         heads.create(db, store.blobs, session.id, run_id=session.active_run)
     at = now_ms()
     ended = SessionEnded(
@@ -332,7 +335,7 @@ def _fail(db: Db, step: EndStep) -> bool:
     if session.state in (State.FAILED, State.ENDED):
         return False
     failure = {"code": step.error_code, "message": step.error_message}
-    _close_active_run(db, session, step.user_id, "session_failed")
+    _close_active_run(db, session, state="failed", error=failure, finish_reason="session_failed")
     events.append(db, session.id, SessionFailed(session_id=session.id, error=failure))
     sessions.move(
         db,

@@ -52,5 +52,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await services.chats.stop()
         await services.hub.stop()
         await services.terminals.close()
+        await services.temporal_ui.close()
         services.memories.close()
         services.feed.close()

@@ -18,6 +18,7 @@ from holdfast.storage.log.feed import Feed
 from holdfast.temporal.connection import Connection
 from holdfast.temporal.memories import MemoryWorkflows
 from holdfast.temporal.sessions import SessionCommands, SessionWorkflows
+from holdfast.temporal.ui import TemporalUi
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Services:
     store: OpenStore
     feed: Feed
     temporal: Connection
+    temporal_ui: TemporalUi
     commands: SessionCommands
     terminals: Terminals
     projects: ProjectWatch
@@ -52,6 +54,7 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
         store=store,
         feed=feed,
         temporal=temporal,
+        temporal_ui=TemporalUi(settings.temporal_ui_address),
         commands=SessionWorkflows(temporal),
         terminals=Terminals(settings),
         projects=ProjectWatch(store, configuration),

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "coverage.md"
 IDS = ROOT / "docs" / "requirements_ids.txt"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-STATES = ("proven", "met by another design", "not met")
+STATES = ("proven", "met by another design", "tested", "not met")
 SEEDS = {
     "K": "the session manager",
     "H": "the library of sessions",
@@ -23,7 +23,20 @@ SEEDS = {
     "T": "chats",
 }
 # An id, the page of `docs/decisions/` that says why, and in short what is done instead.
-OTHER_DESIGN: dict[str, tuple[str, str]] = {}
+OTHER_DESIGN = {
+    "H-005": (
+        "0026-what-of-other-stores-is-not-ours.md",
+        "there is no batch runner, and nothing of it is stored",
+    ),
+    "H-017": (
+        "0026-what-of-other-stores-is-not-ours.md",
+        "our own chain of migrations; Hermes' newest schema is imported",
+    ),
+    "F-021": (
+        "0026-what-of-other-stores-is-not-ours.md",
+        "what people read and search is a column, all else a blob by its hash",
+    ),
+}
 # An id, and why it is not met.
 NOT_MET = {
     "H-045": "Holdfast speaks no ACP yet; an editor is a client of the API like any other, and"
@@ -32,6 +45,7 @@ NOT_MET = {
 LEGEND = """
 - **proven**: a mutant in `tests/mutants/` removes the behaviour, and a test fails (`make mutants`);
 - **met by another design**: a page of `docs/decisions/` says what is done instead, and why;
+- **tested**: tests name it, but nobody has yet seen them fail without the behaviour;
 - **not met**: the reason stands beside it.
 """
 
@@ -68,14 +82,16 @@ def find_states() -> dict[str, tuple[str, str]]:
             states[one] = (STATES[1], f"{words} ([decision](decisions/{page}))")
         elif one in proven:
             states[one] = (STATES[0], "")
+        elif one in NOT_MET or one not in find_proofs():
+            states[one] = (STATES[3], NOT_MET.get(one, ""))
         else:
-            states[one] = (STATES[2], NOT_MET.get(one, ""))
+            states[one] = (STATES[2], "")
     return states
 
 
 def unexplained() -> set[str]:
-    """Ids that are neither proven, nor met by another design, nor explained."""
-    return {one for one, (state, why) in find_states().items() if state != STATES[0] and not why}
+    """Ids that are not met, and no reason stands beside them."""
+    return {one for one, (state, why) in find_states().items() if state == STATES[3] and not why}
 
 
 def _row(one: str, state: str, why: str) -> str:

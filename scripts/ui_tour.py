@@ -47,7 +47,7 @@ def main() -> None:
         with product.api(product.token()) as client:
             sessions = tell(client, folder)
             asked = ask(client, folder)
-        take(product.run_json()["temporal_ui_url"], sessions)
+        take(product, sessions)
         take_page(product, asked, sessions["Look before you leap"])
     finally:
         product.close()
@@ -91,11 +91,13 @@ def take_page(product: Product, asked: str, paused: str) -> None:
         shoot(page, f"{product.url}/#/sessions/{paused}", "page-pause.png", ["The agent asks"])
 
 
-def take(url: str, sessions: dict[str, str]) -> None:
+def take(product: Product, sessions: dict[str, str]) -> None:
     """The list, a session at work, and what is paused."""
-    workflows = f"{url}/namespaces/default/workflows"
+    workflows = f"{product.run_json()['temporal_ui_url']}namespaces/default/workflows"
     building, paused = sessions["Build everything"], sessions["Look before you leap"]
+    link = product.command("launch").stdout.split()[-1]
     with chromium() as browser, browser.page(**SIZE) as page:
+        page.goto(link)
         shoot(page, workflows, "temporal-list.png", list(sessions.values()))
         shoot(page, f"{workflows}/{building}", "temporal-session.png", [building, "call_model"])
         query = "SessionState%3D%22paused%22"

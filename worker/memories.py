@@ -30,6 +30,8 @@ from holdfast.temporal.memories import MemoryWorkflows
 
 log = structlog.get_logger()
 EVERY_S = 1.0
+# While a change settles its files are looked at more often (O-021).
+SETTLING_EVERY_S = 0.1
 # A look may take a tenth of the time: with many large memories there are fewer looks.
 SHARE = 10
 SESSIONS_EVERY_S = 5.0
@@ -49,7 +51,7 @@ async def watch_forever(
     while True:
         began = time.monotonic()
         await watch.look()
-        await asyncio.sleep(max(every_s, SHARE * (time.monotonic() - began)))
+        await asyncio.sleep(watch.pause_s(time.monotonic() - began, every_s=every_s))
 
 
 @dataclass
@@ -97,6 +99,11 @@ class MemoryWatch:
         self._seen = {key: seen for key, seen in self._seen.items() if key in known}
         await asyncio.to_thread(self._look_at_all, known)
         await self._tell()
+
+    def pause_s(self, took_s: float, *, every_s: float = EVERY_S) -> float:
+        """How long to wait for the next look after one that took so long."""
+        settling = any(seen.changed_at is not None for seen in self._seen.values())
+        return max(SETTLING_EVERY_S if settling else every_s, SHARE * took_s)
 
     def _look_at_all(self, known: dict[str, Project]) -> None:
         now, begun = self._clock(), self._with_new_sessions()

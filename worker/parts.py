@@ -63,7 +63,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
 
     remember = MemoryTool(store, answering_pool, sync)
     pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
-    tools = all_tools(store, Shell(store, terminals), remember)
+    tools = all_tools(store, Shell(store, terminals, config), remember)
     families: list[object] = [
         SessionActivities(store),
         ModelActivities(store, config),

@@ -33,6 +33,8 @@ from workflows.ids import fresh_id
 from workflows.session_core import SessionCore, refused
 
 C = TypeVar("C", bound=Command)
+COMPACTION_WORD_CHECKED = "a word on a compaction needs one that waits"
+MANUAL_COMPACTION_IS_A_RUN = "a manual compaction is a run"
 
 
 @workflow.defn(name=WORKFLOW)
@@ -201,8 +203,10 @@ class SessionWorkflow:
                 return known
             try:
                 return core.remember(command.command_id, await act(command))
-            except ApplicationError:
-                await core.realign()
+            except ApplicationError as error:
+                if not await core.failed_by(error):
+                    async with core.damage_fails():
+                        await core.realign()
                 raise
 
     async def _quietly(self, name: str, command: C, act: Callable[[C], Awaitable[Answer]]) -> None:
@@ -263,6 +267,9 @@ class SessionWorkflow:
         checkpoint_id = command.checkpoint_id or core.carried.checkpoint_id or ""
         if core.run is None:
             return await self._review(command, checkpoint_id, user)
+        if command.compaction is not None and workflow.patched(COMPACTION_WORD_CHECKED):
+            words = "no compaction waits at this checkpoint"
+            raise refused(Conflict(words, {"state": core.state.value}))
         step = ResumeStep(
             session_id=core.id,
             checkpoint_id=checkpoint_id,
@@ -374,13 +381,16 @@ class SessionWorkflow:
         if core.state is not State.IDLE:
             words = f"cannot compact while {core.state}"
             raise refused(Conflict(words, {"state": core.state.value}))
+        own_run = workflow.patched(MANUAL_COMPACTION_IS_A_RUN)
         step = CompactStep(
             session_id=core.id,
             compaction_id=command.compaction_id or fresh_id(),
             trigger="operator_manual",
+            run_id=fresh_id() if own_run else None,
+            user_id=command.user_id or core.carried.operator,
             agent_path=command.agent_path,
             strategy=command.strategy,
             focus_id=command.focus_id,
         )
         done = await steps.compact_context(step, summary="compact: operator_manual")
-        return Answer(state=core.state, compaction_id=done.compaction_id)
+        return Answer(state=core.state, run_id=step.run_id, compaction_id=done.compaction_id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from temporalio import workflow
@@ -13,11 +15,10 @@ from holdfast.domain.checkpoint_steps import PauseStep
 from holdfast.domain.commands import Answer
 from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.errors import Refusal
-from holdfast.domain.lifecycle import Action, State, next_state
+from holdfast.domain.lifecycle import OVER, Action, State, next_state
 from holdfast.domain.session_start import Carried, RunProgress
 from holdfast.domain.steps import (
     CloseToolStep,
-    EndStep,
     FinishStep,
     Loaded,
     LoadStep,
@@ -26,10 +27,10 @@ from holdfast.domain.steps import (
     RecoverStep,
 )
 from holdfast.domain.subagent_steps import SUBAGENT_LIMIT, SubagentPause
-from holdfast.domain.wire import STORE_DAMAGED
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.background import Background, failure_logged, kill_processes, save_tree
+from workflows.damage import is_damage, is_damage_met_elsewhere, store_failure
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.subagent_call import Children
@@ -115,6 +116,10 @@ class SessionCore(Host):
 
     async def load(self) -> None:
         """Become what the database says, after a start or a lost history."""
+        async with self.damage_fails():
+            await self._load()
+
+    async def _load(self) -> None:
         found = await steps.load_session(LoadStep(session_id=self.id))
         carried = self.carried
         carried.project_id, carried.operator = found.project_id, found.operator
@@ -217,15 +222,15 @@ class SessionCore(Host):
         while self.run is run:
             if failure is None and not self._stopped(run):
                 await workflow.wait_condition(lambda: self._may_finish(run))
-            async with self.lock:
+            async with self.lock, self.damage_fails():
                 stopped = self._stopped(run)
                 if self.run is not run or self.state not in (State.RUNNING, State.PAUSED):
                     return
                 if failure is None and not stopped and self.state is State.PAUSED:
                     continue
                 stop, self.stop = self.stop if stopped else None, None
-                if failure is not None and failure.type == STORE_DAMAGED:
-                    await self._fail(failure)
+                if failure is not None and is_damage(failure):
+                    await self.fail(failure)
                 else:
                     await self._finish(run, failure, stop)
 
@@ -253,15 +258,9 @@ class SessionCore(Host):
         if state != "done":
             self.kill_later(run.run_id)
 
-    async def _fail(self, failure: ApplicationError) -> None:
+    async def fail(self, failure: ApplicationError) -> None:
         """What the session stands on is damaged: it cannot go on, and says why (K-024, K-139)."""
-        step = EndStep(
-            session_id=self.id,
-            user_id="",
-            error_code=failure.type,
-            error_message=failure.message,
-        )
-        await steps.fail_session(step)
+        await store_failure(self.id, failure)
         self.drop()
         self.enter(State.FAILED)
         self.kill_later(None)
@@ -274,7 +273,7 @@ class SessionCore(Host):
 
     async def reload(self) -> None:
         """Take the state from the database, after a step that moved it by itself."""
-        async with self.lock:
+        async with self.lock, self.damage_fails():
             found = await steps.load_session(LoadStep(session_id=self.id))
             self.carried.run = None
             self.carried.checkpoint_id = found.checkpoint_id
@@ -337,7 +336,8 @@ class SessionCore(Host):
                     tool_call_id=ask.tool_call_id,
                 )
                 with failure_logged("a subagent's pause failed"):
-                    await self.pause_at(step)
+                    async with self.damage_fails():
+                        await self.pause_at(step)
         self.tell_children(ask.request_id)
 
     def tell_children(self, request_id: str = "") -> None:
@@ -354,7 +354,24 @@ class SessionCore(Host):
                 return
             step = CompactStep(session_id=self.id, compaction_id=fresh_id(), trigger="scheduled")
             with failure_logged("no scheduled compaction"):
-                await steps.compact_context(step, summary="compact: scheduled")
+                async with self.damage_fails():
+                    await steps.compact_context(step, summary="compact: scheduled")
+
+    @asynccontextmanager
+    async def damage_fails(self) -> AsyncIterator[None]:
+        """Fail the session when a step in here meets damage of the store; the step ends quietly."""
+        try:
+            yield
+        except ApplicationError as error:
+            if not await self.failed_by(error):
+                raise
+
+    async def failed_by(self, trouble: ApplicationError) -> bool:
+        """Fail the session if the trouble is damage of the store; whether it was."""
+        damaged = self.carried.state not in OVER and is_damage_met_elsewhere(trouble)
+        if damaged:
+            await self.fail(trouble)
+        return damaged
 
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""

@@ -25,6 +25,7 @@ from holdfast.domain.wire import SUBAGENT_WORKFLOW
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.background import Background
+from workflows.damage import is_damage_met_elsewhere
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.subagent_call import Children
@@ -102,7 +103,10 @@ class SubagentWorkflow(Host):
             ending = await self._in_time(loop)
         except ApplicationError as error:
             killed = error.type == SUBAGENT_LIMIT
-            return await self._finish("killed" if killed else "failed", error.message)
+            result = await self._finish("killed" if killed else "failed", error.message)
+            if is_damage_met_elsewhere(error):
+                raise  # it fails the session, so the caller must hear of it
+            return result
         if ending is Ending.ROLL:
             await self._roll(loop)
         return await self._finish("done", None)

@@ -6,7 +6,12 @@ import asyncio
 from dataclasses import replace
 
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError, FailureError, is_cancelled_exception
+from temporalio.exceptions import (
+    ApplicationError,
+    ChildWorkflowError,
+    FailureError,
+    is_cancelled_exception,
+)
 
 from holdfast.domain.steps import PendingCall
 from holdfast.domain.subagent_steps import (
@@ -16,8 +21,9 @@ from holdfast.domain.subagent_steps import (
     SubagentResult,
     SubagentStart,
 )
-from holdfast.domain.wire import SUBAGENT_WORKFLOW
+from holdfast.domain.wire import STORE_DAMAGED, SUBAGENT_WORKFLOW
 from workflows import steps
+from workflows.damage import is_damage_met_elsewhere
 from workflows.ids import fresh_id
 
 AT_ONCE_MAX = 8
@@ -53,6 +59,8 @@ class Children:
             except ChildWorkflowError as error:
                 if is_cancelled_exception(error):
                     raise
+                if is_damage_met_elsewhere(error.cause):
+                    raise ApplicationError(str(error.cause), type=STORE_DAMAGED) from error
                 return await self._broken(start, str(error.cause or error))
 
     def turn(self, *, is_open: bool, request_id: str = "") -> Gate:

@@ -19,6 +19,7 @@ from holdfast.agent.providers import complete
 from holdfast.agent.routes import Route, resolve
 from holdfast.agent.summary import summary_request
 from holdfast.agent.tokens import context_window, estimate
+from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.project_file import AgentSpec
 from holdfast.settings.config import Config
 from holdfast.storage.database import blobs
@@ -26,6 +27,8 @@ from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Call
+from holdfast.storage.database.tables_history import Blob
+from holdfast.storage.moves import compactions
 from holdfast.storage.projects import projects
 from holdfast.storage.sessions import calls
 
@@ -127,7 +130,15 @@ class Compactors:
         turns = summary_request(removed, window=context_window(route, self.config), focus=focus)
         if instructions:
             turns[0] = Turn("system", f"{turns[0].text}\n\nAlso: {instructions}")
-        await self.store.awrite(lambda db: self._begin(db, job, route, removed))
+        descriptor = _descriptor(route, removed, turns, job.summary_tokens_max)
+        request = await asyncio.to_thread(self.store.blobs.put_json, descriptor)
+        known = await self.store.aread(
+            lambda db: compactions.summary_of_request(db, job.step.session_id, request.id)
+        )
+        if known is not None and not made.injected:
+            made.summary = known  # proposed and rejected before: paid for once
+            return
+        await self.store.awrite(lambda db: self._begin(db, job, route, request))
         try:
             answer = await complete(
                 route,
@@ -157,15 +168,7 @@ class Compactors:
             return None  # a wish that waited for longer than staged bytes are kept
         return focus
 
-    def _begin(self, db: Db, job: Job, route: Route, removed: list[Entry]) -> None:
-        descriptor = {
-            "request_version": 2,
-            "kind": "compaction",
-            "rendered": False,
-            "message_ids": [entry.id for entry in removed],
-            "provider": route.provider,
-            "model": route.model,
-        }
+    def _begin(self, db: Db, job: Job, route: Route, request: Blob) -> None:
         call = Call(
             # The compaction's own id: a repeated attempt takes the call over.
             id=job.step.compaction_id,
@@ -173,7 +176,7 @@ class Compactors:
             run_id=job.step.run_id,
             agent_path=job.step.agent_path,
             type="compaction",
-            request_ref=blobs.commit(db, self.store.blobs.put_json(descriptor)),
+            request_ref=blobs.commit(db, request),
             model=route.model,
             provider=route.provider,
         )
@@ -198,6 +201,22 @@ class Compactors:
             return None
         made.plugins.append(_fired(command, role, began, _kind(role, result)))
         return result
+
+
+def _descriptor(
+    route: Route, removed: list[Entry], turns: list[Turn], tokens_max: int
+) -> dict[str, Any]:
+    """The request by reference; the same request has the same descriptor."""
+    return {
+        "request_version": 2,
+        "kind": "compaction",
+        "rendered": False,
+        "message_ids": [entry.id for entry in removed],
+        "provider": route.provider,
+        "model": route.model,
+        "turns_hash": sha256(canonical([[turn.role, turn.text] for turn in turns])),
+        "max_output_tokens": max(256, tokens_max),
+    }
 
 
 def _cost(answer: ModelAnswer) -> dict[str, Any]:

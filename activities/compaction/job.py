@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
 
 from activities.context import Context, as_turn, build, in_order
 from holdfast.agent.compaction import CompactionPlan, Entry, plan, usable
+from holdfast.agent.conversation import Turn
 from holdfast.agent.summary import SUMMARY_TOKENS_MAX, summary_text
-from holdfast.agent.tokens import estimate, estimate_turn
+from holdfast.agent.tokens import estimate_turn
 from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.errors import Conflict, ValidationFailed
 from holdfast.domain.project_file import CompactionSettings
@@ -35,6 +35,7 @@ class Job:
     entries: list[Entry]
     extra_tokens: int
     strategy: str
+    scale: float = 1.0  # tokens as the provider counts them for one of our estimate
     fallback_reason: str | None = None
 
     @property
@@ -65,27 +66,22 @@ class Job:
             keep_turns=self.settings.keep_turns,
             pinned=retained,
             extra_tokens=self.extra_tokens,
-            summary_tokens=0 if self.strategy == "drop" else self.summary_tokens_max,
+            summary_tokens=self._summary_tokens(),
             everything=self.step.trigger == MANUAL,
         )
 
     def tokens_after(self, gone: Collection[str], summary: str | None) -> int:
         """How many tokens are left without these messages and with the summary."""
         left = sum(entry.tokens for entry in self.entries if entry.id not in gone)
-        return self.extra_tokens + left + (estimate(summary_text(summary)) if summary else 0)
+        summed_up = estimate_turn(Turn("system", summary_text(summary))) if summary else 0
+        return self.extra_tokens + left + ceil(summed_up * self.scale)
 
     def frees_enough(self, after: int) -> bool:
-        """Whether work can go on for a while, and not only until the next step.
+        """Whether the lower mark is reached: work can go on, and not only until the next step."""
+        return after <= self.settings.lower * usable(*self._window())
 
-        Below the lower mark; or, where prompt and tools alone take more than that, half way
-        between the marks as the trigger counts: what they take is no compaction's to free.
-        """
-        lower, upper = self.settings.lower, self.settings.upper
-        available = usable(*self._window())
-        if after <= lower * available or self.step.trigger == OVERFLOW:
-            return after <= lower * available
-        left = self.context.tokens - (self.tokens_before - after)
-        return left <= (lower + upper) / 2 * available
+    def _summary_tokens(self) -> int:
+        return 0 if self.strategy == "drop" else ceil(self.summary_tokens_max * self.scale)
 
     def _window(self) -> tuple[int, int | None]:
         reserved = self.context.spec.max_output_tokens
@@ -110,18 +106,16 @@ def prepare(db: Db, blobs: BlobStore, config: Config, step: CompactStep) -> Job:
     rows = messages.history(
         db, step.session_id, agent_path=step.agent_path, invocation_id=step.invocation_id
     )
-    fixed = estimate(context.turns[0].text) + sum(
-        estimate(tool.description) + estimate(json.dumps(tool.parameters)) for tool in context.tools
-    )
-    sizes = [estimate_turn(as_turn(row)) for row in rows]
-    # A provider that counted more than we do is right about every part of the context.
-    scale = max(1.0, context.tokens / max(1, fixed + sum(sizes)))
+    # What the provider counted is right about every part of the context.
+    scale = context.tokens / max(1, context.estimated)
+    sizes = [ceil(estimate_turn(as_turn(row)) * scale) for row in rows]
     strategy, fallback = _strategy(step, context.spec.compaction)
     return Job(
         step=step,
         context=context,
         entries=[entry(row, scale) for row in in_order(rows)],
-        extra_tokens=ceil(fixed * scale),
+        extra_tokens=max(0, context.tokens - sum(sizes)),
+        scale=scale,
         strategy=strategy,
         fallback_reason=fallback,
     )
@@ -155,7 +149,7 @@ def _strategy(step: CompactStep, settings: CompactionSettings) -> tuple[str, str
     strategy = step.strategy or settings.strategy
     if strategy != "checkpoint":
         return strategy, None
-    if step.run_id is None:
+    if step.run_id is None or step.trigger == MANUAL:
         if step.strategy is not None:
             raise Conflict("the strategy checkpoint needs a run that it can end")
         return "summarize", None

@@ -51,8 +51,9 @@ def approve(db: Db, blobs: BlobStore, config: Config, step: ReviewStep, review: 
     compactions.carry_out(
         db, record, summary=summary_text(record.summary) if record.summary else None
     )
-    checkpoints.mark_resumed(db, point, command_id="")
     _new_run(db, session, record, step)
+    edited = checkpoints.tell_of_edits(db, session, point, run_id=step.new_run_id)
+    checkpoints.mark_resumed(db, point, command_id="", prompts_edited=edited)
     return Reviewed(
         state=State.RUNNING.value,
         run_id=step.new_run_id,

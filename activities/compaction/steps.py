@@ -9,7 +9,7 @@ from temporalio import activity
 
 from activities.agent_prompts import prompts_of_agents
 from activities.compaction.compactors import CompactorFailed, Compactors, Made
-from activities.compaction.job import Job, prepare
+from activities.compaction.job import MANUAL, Job, prepare
 from activities.compaction.review import approve, read_review, reject
 from activities.heartbeats import beating
 from activities.refusals import answering
@@ -23,7 +23,7 @@ from holdfast.settings.config import Config
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables import Run, SessionRow
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import checkpoints, compactions
 from holdfast.storage.sessions import runs, sessions
@@ -31,6 +31,7 @@ from holdfast.storage.sessions import runs, sessions
 STRATEGY_TIMEOUT_S = 60.0
 PENDING_REASON = "compaction_pending"
 AWAITING = "awaiting_compaction"
+COMPACTED = "compacted"
 FALLBACK_CHARS_MAX = 500
 
 
@@ -75,6 +76,18 @@ class CompactionActivities:
         """The work of `compact_context`, outside of Temporal."""
         job = await self.store.aread(lambda db: prepare(db, self.store.blobs, self.config(), step))
         began = now_ms()
+        if step.trigger != MANUAL or step.run_id is None:
+            return await self._compact(job, began)
+        await self.store.awrite(lambda db: _begin_own_run(db, step))
+        try:
+            return await self._compact(job, began)
+        except Exception as error:
+            failure = {"code": "compaction_failed", "message": str(error)}
+            await self.store.awrite(lambda db: _end_own_run(db, step, failure))
+            raise
+
+    async def _compact(self, job: Job, began: int) -> Compacted:
+        step = job.step
         made = await self._made(job)
         plan = job.planned(made.retained)
         if step.trigger == "scheduled" and not plan.superseded:
@@ -159,13 +172,38 @@ def _record(job: Job, plan: CompactionPlan, made: Made, began: int) -> Compactio
         fallback_occurred=made.fallback_reason is not None,
         fallback_reason=made.fallback_reason,
         enough=bool(plan.superseded) and job.frees_enough(after),
+        correction=job.scale,
     )
 
 
 def _carry_out(db: Db, step: CompactStep, record: Compaction) -> Compacted:
     summary = summary_text(record.summary) if record.summary else None
     done = compactions.carry_out(db, record, summary=summary, invocation_id=step.invocation_id)
+    if step.trigger == MANUAL:
+        _end_own_run(db, step)
     return _answer(done)
+
+
+def _begin_own_run(db: Db, step: CompactStep) -> None:
+    """A compaction by hand is a run of its own: no message began it and no answer ends it."""
+    known = runs.find(db, step.run_id or "")
+    if known is not None and known.state == "failed":  # by the attempt before this one
+        change(db, Run, known.id, state="running", completed_at=None, error=None)
+    runs.create(
+        db,
+        run_id=step.run_id or "",
+        session_id=step.session_id,
+        message_id=None,
+        user_id=step.user_id,
+        state="running",
+        preview="",
+    )
+
+
+def _end_own_run(db: Db, step: CompactStep, error: dict[str, str] | None = None) -> None:
+    if step.run_id is not None:
+        state, reason = ("done", COMPACTED) if error is None else ("failed", "failed")
+        runs.close(db, step.run_id, state=state, error=error, finish_reason=reason)
 
 
 def _answer(record: Compaction) -> Compacted:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from holdfast.agent.tools.summaries import summary
 from holdfast.agent.tools.tool_spec import OUTPUT_BYTES_MAX
 from holdfast.domain.lifecycle import State
 from holdfast.domain.project_file import AgentSpec
+from holdfast.settings.config import Config
 from holdfast.storage.database import blobs
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow, ToolCallRow
@@ -68,9 +70,12 @@ class _Output:
 class Shell:
     """Runs commands through the terminal host."""
 
-    def __init__(self, store: OpenStore, terminals: Terminals) -> None:
+    def __init__(
+        self, store: OpenStore, terminals: Terminals, config: Callable[[], Config]
+    ) -> None:
         self.store = store
         self.terminals = terminals
+        self.config = config
 
     async def run(self, request: ToolRequest, arguments: ShellArguments) -> ToolOutcome:
         """Start the command, or attach to it if an earlier attempt did; wait for its end."""
@@ -79,7 +84,8 @@ class Shell:
         if folder is None:
             words = "working_directory must be a folder inside the session's working directory"
             return ToolOutcome({"error": words}, is_error=True)
-        process = spawn_request(request, arguments, folder)
+        lines = self.config().terminals.scrollback_lines
+        process = spawn_request(request, arguments, folder, scrollback_lines=lines)
         client = await self.terminals.client()
         try:
             info = await client.spawn(process)
@@ -208,7 +214,9 @@ def cage_of(spec: AgentSpec) -> dict[str, Any] | None:
     return None if spec.cage == "disabled" else spec.cage.model_dump()
 
 
-def spawn_request(request: ToolRequest, arguments: ShellArguments, folder: Path) -> SpawnRequest:
+def spawn_request(
+    request: ToolRequest, arguments: ShellArguments, folder: Path, *, scrollback_lines: int
+) -> SpawnRequest:
     """The process of the call; what the arguments leave open is the agent's or the tool's own."""
     agent, terminal = request.agent, arguments.terminal
     return SpawnRequest(
@@ -221,6 +229,7 @@ def spawn_request(request: ToolRequest, arguments: ShellArguments, folder: Path)
         timeout_s=arguments.timeout_s or SHELL.default_timeout_s,
         cage=cage_of(agent),
         label=summary(SHELL.name, request.call.input),
+        scrollback_lines=scrollback_lines,
     )
 
 

@@ -23,6 +23,7 @@ from api.routes import (
     runs,
     search,
     sessions,
+    temporal_ui,
     usage,
 )
 from api.stream import session_socket, system_socket
@@ -51,4 +52,8 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 
 # Served without the prefix /api/v1.
-ROOT_ROUTERS: tuple[APIRouter, ...] = (health.router, page.router)
+ROOT_ROUTERS: tuple[APIRouter, ...] = (
+    health.router,
+    page.router,
+    temporal_ui.router,
+)

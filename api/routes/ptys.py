@@ -77,24 +77,26 @@ async def open_pty(
     )
     await _spawn(services, session, pty, spec)
     try:
-        opened = await services.store.awrite(lambda db: ptys.opened(db, pty))
+        return await services.store.awrite(lambda db: ptys.pty_json(db, ptys.opened(db, pty)))
     except Refusal:
         await (await services.terminals.client()).close(pty_id)
         raise
-    return ptys.pty_json(opened)
 
 
 @router.get("/sessions/{session_id}/ptys", responses=shows(200, PtysShown) | documented(404))
 async def list_ptys(session: OwnSession, store: StoreDep) -> dict[str, Any]:
     """The session's terminals, newest first."""
-    rows = await store.aread(lambda db: ptys.of_session(db, session.id))
-    return {"items": [ptys.pty_json(row) for row in rows], "next_cursor": None}
+
+    def page(db: Db) -> list[dict[str, Any]]:
+        return [ptys.pty_json(db, row) for row in ptys.of_session(db, session.id)]
+
+    return {"items": await store.aread(page), "next_cursor": None}
 
 
 @router.get("/sessions/{session_id}/ptys/{pty_id}", responses=ONE)
 async def show_pty(session: OwnSession, pty_id: PtyId, store: StoreDep) -> dict[str, Any]:
     """One terminal."""
-    return ptys.pty_json(await store.aread(lambda db: ptys.get(db, session.id, pty_id)))
+    return await store.aread(lambda db: _one(db, session.id, pty_id))
 
 
 @router.delete("/sessions/{session_id}/ptys/{pty_id}", responses=ONE)
@@ -112,7 +114,7 @@ async def close_pty(session: OwnSession, pty_id: PtyId, services: ServicesDep) -
                 await client.close(pty_id)
         except TerminalError as error:
             raise refusal_of(error) from None
-    return ptys.pty_json(await store.aread(lambda db: ptys.get(db, session.id, pty_id)))
+    return await store.aread(lambda db: _one(db, session.id, pty_id))
 
 
 @router.post("/sessions/{session_id}/ptys/{pty_id}/resize", responses=ONE)
@@ -132,7 +134,7 @@ async def resize_pty(
 
     def note(db: Db) -> dict[str, Any]:
         change(db, Pty, pty_id, cols=body.cols, rows=body.rows)
-        return ptys.pty_json(ptys.get(db, session.id, pty_id))
+        return _one(db, session.id, pty_id)
 
     return await store.awrite(note)
 
@@ -151,6 +153,10 @@ async def show_transcript(
     """Everything the terminal showed; `cast` plays with asciinema."""
     pty = await services.store.aread(lambda db: ptys.get(db, session.id, pty_id))
     return Response(await transcript(services, pty, format), media_type=FORMS[format])
+
+
+def _one(db: Db, session_id: str, pty_id: str) -> dict[str, Any]:
+    return ptys.pty_json(db, ptys.get(db, session_id, pty_id))
 
 
 def _may_open(db: Db, session: SessionRow, pty_id: str, subagent: str | None) -> AgentSpec:
@@ -175,6 +181,7 @@ async def _spawn(services: Services, session: SessionRow, pty: Pty, spec: AgentS
         rows=pty.rows,
         cage=None if spec.cage == "disabled" else spec.cage.model_dump(),
         label=pty.command[:80] or "shell",
+        scrollback_lines=services.configuration.current.terminals.scrollback_lines,
     )
     client = await services.terminals.client()
     try:

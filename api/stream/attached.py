@@ -68,7 +68,7 @@ def welcome(
         output_floor=row.frame_floor,
         checkpoint=row.current_checkpoint,
         queued=_queued(db, row),
-        ptys=[ptys.pty_json(pty) for pty in live],
+        ptys=[ptys.pty_json(db, pty) for pty in live],
     )
 
 

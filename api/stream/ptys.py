@@ -18,7 +18,7 @@ from api.stream.frames import (
 )
 from api.stream.outgoing import frame_text
 from holdfast.domain.errors import Refusal
-from holdfast.domain.events import Event, PtyOutputThrottled, PtyReattached
+from holdfast.domain.events import PtyOutputThrottled
 from holdfast.domain.transcript import LOST
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables_history import Pty
@@ -43,11 +43,12 @@ class PtyBridge:
         self._attachments: dict[str, Attachment] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._beginning = asyncio.Lock()
+        self._noted: set[str] = set()
 
     async def start(self, live: list[dict[str, Any]]) -> None:
         """Watch what was alive when the client came."""
         for pty in live:
-            await self.watch(pty["pty_id"], again=True)
+            await self.watch(pty["pty_id"])
 
     async def stop(self) -> None:
         """Stop watching; the terminals go on."""
@@ -58,7 +59,7 @@ class PtyBridge:
             with contextlib.suppress(TerminalError, OSError):
                 await self._client.close_connection()
 
-    async def watch(self, pty_id: str, *, again: bool = False) -> None:
+    async def watch(self, pty_id: str) -> None:
         """Show one terminal from now on; one that is gone by now is left out."""
         async with self._beginning:
             if pty_id in self._tasks or len(self._tasks) >= WATCHED_MAX:
@@ -67,7 +68,7 @@ class PtyBridge:
                 client = await self._terminal()
                 found = await client.attach(pty_id, role=self._role)
                 self._attachments[pty_id] = found
-                self._tasks[pty_id] = asyncio.create_task(self._show(pty_id, found, again=again))
+                self._tasks[pty_id] = asyncio.create_task(self._show(pty_id, found))
 
     async def take(self, frame: Incoming) -> None:
         """One frame of the pty channel."""
@@ -121,10 +122,10 @@ class PtyBridge:
             self._client = await self._connection.services.terminals.new_client()
         return self._client
 
-    async def _show(self, pty_id: str, attachment: Attachment, *, again: bool) -> None:
+    async def _show(self, pty_id: str, attachment: Attachment) -> None:
         """Show it to its end; a host that went away is waited for, and tells what was lost."""
         with contextlib.suppress(TerminalError, OSError):
-            while not await self._forward(pty_id, attachment, again=again):
+            while not await self._forward(pty_id, attachment):
                 self._attachments.pop(pty_id, None)
                 found = await self._found_again(pty_id)
                 if found is None:
@@ -133,23 +134,17 @@ class PtyBridge:
                 attachment = self._attachments[pty_id] = found
         self._attachments.pop(pty_id, None)
 
-    async def _forward(self, pty_id: str, attachment: Attachment, *, again: bool) -> bool:
+    async def _forward(self, pty_id: str, attachment: Attachment) -> bool:
         """Whether the terminal was shown to its end; False when the host went away before."""
         try:
             async for happened in attachment:
-                if again and isinstance(happened, Snapshot | Output):
-                    again = False
-                    await self._record(
-                        PtyReattached(pty_id=pty_id, scrollback_lines_sent=_lines(happened))
-                    )
                 if isinstance(happened, Snapshot):
+                    await self._note_shown(pty_id, happened)
                     await self._snapshot(pty_id, happened)
                 elif isinstance(happened, Output):
                     await self._stdout(pty_id, happened)
                 elif isinstance(happened, Throttled):
-                    await self._record(
-                        PtyOutputThrottled(pty_id=pty_id, dropped_bytes=happened.dropped_bytes)
-                    )
+                    await self._note_throttled(pty_id, happened)
                 elif isinstance(happened, Closed):
                     await self._closed(pty_id, happened.exit.reason.value, happened.exit.code)
         except HostLost:
@@ -198,14 +193,20 @@ class PtyBridge:
         payload = {"pty_id": pty_id, "reason": reason, "exit_code": exit_code}
         await self._connection.send_text(frame_text("pty", "closed", payload))
 
-    async def _record(self, event: Event) -> None:
+    async def _note_shown(self, pty_id: str, screen: Snapshot) -> None:
+        """Once per connection; the screens that follow a flood are no attaching."""
+        if pty_id in self._noted or self._connection.observer:
+            return
+        self._noted.add(pty_id)
+        await self._connection.services.store.awrite(
+            lambda db: ptys.shown(db, pty_id, lines=screen.lines)
+        )
+
+    async def _note_throttled(self, pty_id: str, skipped: Throttled) -> None:
         if self._connection.observer:
             return
+        event = PtyOutputThrottled(pty_id=pty_id, dropped_bytes=skipped.dropped_bytes)
         session_id = self._connection.session_id
         await self._connection.services.store.awrite(
             lambda db: events.append(db, session_id, event)
         )
-
-
-def _lines(shown: Snapshot | Output) -> int:
-    return shown.lines if isinstance(shown, Snapshot) else shown.data.count(b"\n")

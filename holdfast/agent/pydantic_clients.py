@@ -40,7 +40,7 @@ class Clients:
                 # Only the reference goes: a call that still streams keeps its client alive.
                 oldest = next(iter(self._models))
                 del self._models[oldest], self._http[oldest]
-            http = _http_client()
+            http = _http_client(route)
             self._models[route] = _BUILDERS[route.driver](route, http)
             self._http[route] = http
         return self._models[route]
@@ -62,10 +62,12 @@ def clients() -> Clients:
     return _clients.setdefault(asyncio.get_running_loop(), Clients())
 
 
-def _http_client() -> httpx2.AsyncClient:
+def _http_client(route: Route) -> httpx2.AsyncClient:
     timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
     limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=20)
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False)
+    return httpx2.AsyncClient(
+        headers=dict(route.headers), timeout=timeout, limits=limits, follow_redirects=False
+    )
 
 
 # Each builder imports its own SDK: one alone takes half a second.

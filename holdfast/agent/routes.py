@@ -25,6 +25,7 @@ class Route:
     api_key_env: str | None = None
     context_window: int | None = None
     prices: Prices | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 def resolve(config: Config, name: str, override: str | None = None) -> Route:
@@ -55,6 +56,7 @@ def _direct(config: Config, name: str) -> Route:
         api_key_env=provider.api_key_env,
         context_window=provider.context_window,
         prices=provider.prices,
+        headers=tuple(provider.headers.items()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,6 +10,7 @@ from math import ceil
 
 from holdfast.agent.conversation import Turn
 from holdfast.agent.routes import Route
+from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.settings.config import Config
 
 UNKNOWN_WINDOW_TOKENS = 8192
@@ -77,6 +79,11 @@ def estimate_turn(turn: Turn) -> int:
     """About how many tokens one turn is, its tool calls included."""
     calls = sum(estimate(call.name) + estimate(str(call.arguments)) for call in turn.tool_calls)
     return _TURN_OVERHEAD_TOKENS + estimate(turn.text) + calls
+
+
+def estimate_tools(tools: Sequence[ToolSpec]) -> int:
+    """About how many tokens the descriptions of the tools are."""
+    return sum(estimate(one.description) + estimate(json.dumps(one.parameters)) for one in tools)
 
 
 def context_size(reported_tokens: int | None, tail: Sequence[Turn]) -> int:

@@ -12,12 +12,13 @@ class CompactStep:
     session_id: str
     compaction_id: str
     trigger: str
-    run_id: str | None = None
+    run_id: str | None = None  # the run that needs room; for operator_manual a run of its own
     checkpoint_id: str | None = None  # for a review by the operator
     agent_path: str = "primary"
     invocation_id: str | None = None
     strategy: str | None = None  # None: as the project file says
     focus_id: str | None = None  # blob with what the summary should keep above all
+    user_id: str = ""  # who asked for it, where somebody did
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,9 @@ MEMORY_WORKFLOW = "MemorySync"
 
 SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")
 
+# Where the API shows the UI of the embedded Temporal server.
+TEMPORAL_UI_PATH = "/temporal"
+
 TASK_TIMEOUT_S = 5
 
 # The one failure of a step that fails its whole session.

@@ -138,7 +138,7 @@ class ProjectMemory:
         wanted = self.settings.sync
         if change != old_change or seq - old_seq >= wanted.session_messages:
             return document
-        added = memory_sessions.added_characters(db, document.path, old_seq)
+        added = memory_sessions.added_bytes(db, document.path, old_seq)
         if added >= wanted.session_bytes:
             return document
         return None if before is None else document.model_copy(update={"hash": before})

@@ -1,4 +1,4 @@
-"""config.toml in the home: providers, aliases, limits, retention, chats, options of the server."""
+"""config.toml in the home: providers, aliases, limits, retention, terminals, chats, the server."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from holdfast.domain import scrollback
 from holdfast.settings.environment import SettingsError
 
 Driver = Literal["openai", "anthropic", "google", "ollama", "scripted"]
@@ -25,6 +26,8 @@ DEMO_PROVIDER = "scripted"
 DEMO_MODEL = "scripted:demo"
 CONFIG_BYTES_MAX = 1024 * 1024
 OWN_BACKEND = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
 
 class Section(BaseModel):
@@ -49,8 +52,18 @@ class Provider(Section):
     base_url: str | None = Field(default=None, pattern=r"^https?://")
     api_key_env: str | None = None
     api_key: str | None = Field(default=None, repr=False)
+    # Sent with every request, for servers that want more than a key. They may hold secrets.
+    headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
     context_window: int | None = Field(default=None, ge=256)
     prices: Prices | None = None
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not (HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value)):
+                raise ValueError(f"{name[:80]!r} is not a header that can be sent")
+        return headers
 
     def key(self) -> str | None:
         """The API key: from the named variable first, then from the file."""
@@ -76,6 +89,14 @@ class Retention(Section):
     archive_after_days: int | None = Field(default=None, ge=1, le=36_500)
     prune_after_days: int | None = Field(default=None, ge=1, le=36_500)
     dry_run: bool = False
+
+
+class Terminals(Section):
+    """What a terminal that is opened from now on keeps in memory."""
+
+    scrollback_lines: int = Field(
+        default=scrollback.LINES_DEFAULT, ge=scrollback.LINES_MIN, le=scrollback.LINES_MAX
+    )
 
 
 class Server(Section):
@@ -120,6 +141,7 @@ class Config(Section):
     aliases: dict[str, str] = Field(default_factory=dict)
     limits: Limits = Field(default_factory=Limits)
     retention: Retention = Field(default_factory=Retention)
+    terminals: Terminals = Field(default_factory=Terminals)
     server: Server = Field(default_factory=Server)
     memory: Memory = Field(default_factory=Memory)
     chats: Chats = Field(default_factory=Chats)

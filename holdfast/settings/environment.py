@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     token: str = Field(default="", repr=False)
     # Set by the supervisor for its parts: False when HOLDFAST_TEMPORAL_ADDRESS came from outside.
     temporal_embedded: bool = False
+    # Set by the supervisor for the API, which shows the embedded server's UI to administrators.
+    temporal_ui_address: str = ""
 
     @field_validator("home", "terminal_socket")
     @classmethod
@@ -150,6 +152,7 @@ class Settings(BaseSettings):
             "HOLDFAST_TASK_QUEUE": self.task_queue,
             "HOLDFAST_TERMINAL_SOCKET": str(self.terminal_socket),
             "HOLDFAST_TEMPORAL_EMBEDDED": "true" if self.temporal_embedded else "false",
+            "HOLDFAST_TEMPORAL_UI_ADDRESS": self.temporal_ui_address,
         }
 
     def make_home(self) -> None:

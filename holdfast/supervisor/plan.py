@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from holdfast.domain.wire import TEMPORAL_UI_PATH
 from holdfast.settings.environment import Settings, SettingsError
 from holdfast.supervisor import ports, temporal
 from holdfast.supervisor.part import Part
@@ -30,11 +31,16 @@ def make_plan(settings: Settings) -> Plan:
     if settings.temporal_embedded:
         port = claimed.claim(temporal.USUAL_PORT)
         ui_port = claimed.claim(temporal.USUAL_UI_PORT)
-        settings = settings.model_copy(update={"temporal_address": f"127.0.0.1:{port}"})
-        command = temporal.server_command(settings, port, ui_port)
+        ui_address = f"{temporal.unguessable_loopback(ui_port)}:{ui_port}"
+        addresses = {
+            "temporal_address": f"127.0.0.1:{port}",
+            "temporal_ui_address": ui_address,
+        }
+        settings = settings.model_copy(update=addresses)
+        command = temporal.server_command(settings, port, ui_address)
         parts["temporal"] = _part(settings, "temporal", command)
         parts["temporal"].umask = 0o077
-        ui_url = f"http://127.0.0.1:{ui_port}"
+        ui_url = f"{settings.api_url}{TEMPORAL_UI_PATH}/"
     parts["api"] = _part(settings, "api", _python("holdfast.cli.part", "api"))
     parts["worker"] = _part(settings, "worker", _python("holdfast.cli.part", "worker"))
     return Plan(settings, parts, terminal_part(settings), ui_url, claimed)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import shutil
 import sys
 from pathlib import Path
 
-from holdfast.domain.wire import SEARCH_ATTRIBUTES
+from holdfast.domain.wire import SEARCH_ATTRIBUTES, TEMPORAL_UI_PATH
 from holdfast.settings.environment import Settings, SettingsError
+from holdfast.supervisor import ports
 
 USUAL_PORT = 7233
 USUAL_UI_PORT = 8233
@@ -39,17 +42,29 @@ def binary() -> str:
     return found
 
 
-def server_command(settings: Settings, port: int, ui_port: int) -> list[str]:
+def unguessable_loopback(port: int) -> str:
+    """A loopback address that no page on another site can find by trying, where there are many.
+
+    Linux answers on all of 127.0.0.0/8; elsewhere it is the one that everybody knows.
+    """
+    address = ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
+    return address if ports.is_free(address, port) else "127.0.0.1"
+
+
+def server_command(settings: Settings, port: int, ui_address: str) -> list[str]:
     """The server as DESIGN section 12 measured it, its file in the home."""
-    command = [binary(), "server", "start-dev", "--ip", "127.0.0.1"]
-    command += ["--port", str(port), "--ui-port", str(ui_port)]
+    ui_host, _, ui_port = ui_address.rpartition(":")
+    command = [binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port)]
+    command += ["--ui-ip", ui_host, "--ui-port", ui_port, "--ui-public-path", TEMPORAL_UI_PATH]
     command += ["--db-filename", str(settings.temporal_file)]
     command += ["--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"]
     if settings.temporal_namespace != "default":
         command += ["--namespace", settings.temporal_namespace]
     for name in SEARCH_ATTRIBUTES:
         command += ["--search-attribute", f"{name}=Keyword"]
-    for value in DYNAMIC_CONFIG:
+    # The HTTP API has no password and takes requests of any web page: no Host is allowed to use it.
+    nobody = json.dumps([f"{secrets.token_hex(16)}.invalid"])
+    for value in (*DYNAMIC_CONFIG, f"frontend.httpAllowedHosts={nobody}"):
         command += ["--dynamic-config-value", value]
     return [*command, "--ui-disable-news-fetch", "--log-level", "warn"]
 

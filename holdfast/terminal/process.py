@@ -63,7 +63,7 @@ class HostedProcess:
         self.policy = policy
         self.started_at_ms = started_at_ms
         self.cols, self.rows = request.cols, request.rows
-        self.ring = Ring()
+        self.ring = Ring(lines_max=request.scrollback_lines)
         self.transcript: TranscriptWriter | None = None
         self.screen: Screen | None = None
         self.launched: Launched | None = None

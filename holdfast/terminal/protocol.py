@@ -26,7 +26,7 @@ SEQUENCE = struct.Struct(">Q")
 CREDIT = struct.Struct(">I")
 SNAPSHOT = struct.Struct(">QIHHIB")
 # Between the host and its screen emulator.
-SCREEN_OPEN = struct.Struct(">QHH")
+SCREEN_OPEN = struct.Struct(">QHHI")
 SCREEN_SIZE = struct.Struct(">HH")
 SCREEN_SHOW = struct.Struct(">IB")
 SCREEN_SHOWN = struct.Struct(">I")

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from holdfast.domain import scrollback
 from holdfast.terminal.errors import BadRequest
 
 KEY_LENGTH_MAX = 200
@@ -92,6 +93,7 @@ class SpawnRequest:
     walltime_s: float | None = None
     cage: Mapping[str, Any] | None = None
     label: str = ""
+    scrollback_lines: int = scrollback.LINES_DEFAULT
 
     def __post_init__(self) -> None:
         """Refuse what could not be run, before anything is written to disk."""
@@ -103,6 +105,9 @@ class SpawnRequest:
         if sum(len(word.encode()) for word in words) > COMMAND_BYTES_MAX:
             raise BadRequest(f"command and environment have at most {COMMAND_BYTES_MAX} bytes")
         check_size(self.cols, self.rows)
+        if not scrollback.LINES_MIN <= self.scrollback_lines <= scrollback.LINES_MAX:
+            bounds = f"{scrollback.LINES_MIN} to {scrollback.LINES_MAX}"
+            raise BadRequest(f"a terminal keeps {bounds} lines")
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -115,7 +120,11 @@ class SpawnRequest:
 
     def to_json(self) -> dict[str, Any]:
         """The request as a JSON object."""
-        return {**asdict(self), "env": dict(self.env)}
+        written = {**asdict(self), "env": dict(self.env)}
+        if self.scrollback_lines == scrollback.LINES_DEFAULT:
+            # A host of an earlier release, still running, refuses fields it does not know.
+            del written["scrollback_lines"]
+        return written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

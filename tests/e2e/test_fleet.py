@@ -61,7 +61,7 @@ def fleet(postgres_url: str, tmp_path: Path) -> Iterator[Fleet]:
     settings.make_home()
     made = Fleet(settings)
     port = int(settings.temporal_address.rpartition(":")[2])
-    made.run(*temporal.server_command(settings, port, ports.free_port()))
+    made.run(*temporal.server_command(settings, port, f"127.0.0.1:{ports.free_port()}"))
     made.run(HOLDFAST, "api")
     yield made
     made.close()

@@ -115,8 +115,8 @@ def test_compactions_that_free_too_little_twice_pause_the_session_with_a_reason(
     client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
 ) -> None:
     worker = Worker(client, make_project, strategy="drop", upper=0.05, lower=0.01)
-    step = call("read_file", path="nothing")
-    content = script(step, step, step, {"say": WORDS})
+    step = call("read_file", path="nothing") | {"deltas": 600}
+    content = script(step, step, step, step, {"say": WORDS})
     sent = client.post(f"{worker.path}/messages", json={"content": content})
     assert sent.status_code == 202, sent.text
 

@@ -19,7 +19,7 @@ def test_run_json_names_every_part_and_is_private(product: Product) -> None:
     assert set(run["pids"]) == set(PARTS)
     assert run["api_url"] == product.url
     assert run["temporal_address"].startswith("127.0.0.1:")
-    assert httpx2.get(run["temporal_ui_url"], trust_env=False).status_code == 200
+    assert run["temporal_ui_url"] == f"{product.url}/temporal/"
     for name in ("run.json", "token", "holdfast.sqlite"):
         assert (product.home / name).stat().st_mode & 0o077 == 0, name
 

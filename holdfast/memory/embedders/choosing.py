@@ -46,6 +46,10 @@ class ConfiguredProvider(Protocol):
     def base_url(self) -> str | None:
         """Where it is."""
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What is sent with every request, besides the key."""
+
     def key(self) -> str | None:
         """The API key."""
 
@@ -139,10 +143,10 @@ def embedder_of(name: str, config: Configured) -> Embedder | None:
     if provider.driver not in ADDRESSES:
         raise NotUsable(f"a provider with the driver {provider.driver!r} has no embeddings here")
     address = provider.base_url or ADDRESSES[provider.driver]
-    return _remote(provider_name, model, address, provider.key())
+    return _remote(provider_name, model, address, provider)
 
 
-def _remote(provider: str, model: str, address: str, key: str | None) -> Embedder:
+def _remote(name: str, model: str, address: str, provider: ConfiguredProvider) -> Embedder:
     # The HTTP client takes its time to import; the API serves before it needs it.
     import httpx2  # noqa: PLC0415
 
@@ -150,7 +154,10 @@ def _remote(provider: str, model: str, address: str, key: str | None) -> Embedde
 
     # A transport of its own: no proxy of the environment stands before a server on this machine.
     transport = httpx2.HTTPTransport() if _is_loopback(address) else None
-    return HttpEmbedder(provider, model, address, api_key=key, transport=transport)
+    return HttpEmbedder(
+        name, model, address,
+        api_key=provider.key(), headers=provider.headers, transport=transport,
+    )  # fmt: skip
 
 
 def _is_loopback(address: str) -> bool:

@@ -54,6 +54,8 @@ class Project(SQLModel, table=True):
     path: str
     state: str = "ready"  # ready | invalid
     dsl_hash: str = ""
+    # Sessions that began before 0007 have the hash of the file's meaning, not of its bytes.
+    dsl_meaning: str | None = None
     error: dict[str, Any] | None = Field(default=None, sa_column=json_column())
     running_limit: int = 4
     next_issue_number: int = 1

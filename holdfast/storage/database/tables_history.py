@@ -116,6 +116,7 @@ class Compaction(SQLModel, table=True):
     state: str = "done"  # pending | done | rejected | collapsed
     collapsed_count: int = 0  # how many older records this row stands for (K-086)
     enough: bool = True
+    correction: float | None = None  # tokens as the provider counts them, for one of our estimate
     trigger: str
     strategy: str
     threshold_estimate: float = 0.0
@@ -202,7 +203,7 @@ class Pty(SQLModel, table=True):
     subagent: str | None = None
     tool_call_id: str | None = None
     command: str = Field(default="", sa_column=text_column(nullable=False))
-    state: str = "active"  # active | detached | closed
+    state: str = "active"  # active | closed; a live one is shown as detached by its lease
     cols: int = 80
     rows: int = 24
     created_at: int = _big()
@@ -211,6 +212,7 @@ class Pty(SQLModel, table=True):
     exit_code: int | None = None
     cage: str = "disabled"
     created_by: str = "operator"
+    attached_at: int | None = _big(default=None)  # an operator's client was first shown it
 
 
 class PtyTranscript(SQLModel, table=True):

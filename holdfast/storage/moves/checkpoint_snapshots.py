@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, NotRequired
 
 from sqlalchemy import select
 from typing_extensions import TypedDict
 
+from holdfast.domain.errors import NotFound
+from holdfast.domain.project_file import AgentSpec
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import fields_of, table
 from holdfast.storage.database.tables import Message, SubagentInvocation, ToolCallRow
 from holdfast.storage.database.tables_history import Checkpoint, Compaction, Frame, Pty
 from holdfast.storage.moves import prompt_edits
 from holdfast.storage.moves.prompt_edits import EditShown
+from holdfast.storage.projects import projects
+from holdfast.storage.sessions import ptys, sessions
 
 OUTPUT_CHARS = 500
 INPUT_CHARS_MAX = 8192
 ITEMS_MAX = 100
 FRAMES_MAX = 500
+CAGE_KIND = "bubblewrap"
 _calls, _invocations, _messages = table(ToolCallRow), table(SubagentInvocation), table(Message)
 _frames, _ptys, _compactions = table(Frame), table(Pty), table(Compaction)
 
@@ -122,6 +128,7 @@ def _subagents(db: Db, session_id: str, run_id: str) -> list[dict[str, Any]]:
     )
     found = db.connection().execute(rows).all()
     streaming = _streaming(db, session_id) if found else {}
+    agents = _agents(db, session_id, {row.agent_path for row in found})
     return [
         {
             "id": row.id,
@@ -130,7 +137,8 @@ def _subagents(db: Db, session_id: str, run_id: str) -> list[dict[str, Any]]:
             "state": "suspended" if row.state in ("spawned", "running") else "exited",
             "cage_id": row.cage_id,
             "last_output": _last_output(db, row.id, streaming.get(row.agent_path, "")),
-            "pty_id": _terminal(db, run_id, row.subagent_name),
+            "cage": _cage(agents.get(row.agent_path), row.cage_id),
+            **_terminal(db, run_id, row.subagent_name),
         }
         for row in found
     ]
@@ -168,10 +176,40 @@ def _streaming(db: Db, session_id: str) -> dict[str, str]:
     return text
 
 
-def _terminal(db: Db, run_id: str, name: str) -> str | None:
-    rows = select(_ptys.c.id).where(_ptys.c.run_id == run_id, _ptys.c.subagent == name)
-    found: str | None = db.connection().execute(rows.limit(1)).scalar()
+def _agents(db: Db, session_id: str, paths: set[str]) -> dict[str, AgentSpec]:
+    """The subagents as the session's project file has them."""
+    session = sessions.find(db, session_id)
+    found: dict[str, AgentSpec] = {}
+    if session is not None and paths:
+        with contextlib.suppress(NotFound):
+            file = projects.file_by_hash(db, session.dsl_hash)
+            for path in paths:
+                with contextlib.suppress(KeyError, ValueError):
+                    found[path] = file.agent(path)
     return found
+
+
+def _cage(spec: AgentSpec | None, cage_id: str | None) -> dict[str, Any]:
+    """The cage that the subagent's programs run in, and what it allows."""
+    shown: dict[str, Any] = {
+        "id": cage_id,
+        "enabled": cage_id is not None,
+        "kind": None if cage_id is None else CAGE_KIND,
+        "network": cage_id is None,
+    }
+    if cage_id is None or spec is None or spec.cage == "disabled":
+        return shown
+    limits = spec.cage.model_dump(include={"memory_mb", "pids", "cpu_s", "walltime_s"})
+    return {**shown, "network": spec.cage.net, "limits": limits}
+
+
+def _terminal(db: Db, run_id: str, name: str) -> dict[str, str | None]:
+    rows = select(_ptys).where(_ptys.c.run_id == run_id, _ptys.c.subagent == name)
+    found = db.connection().execute(rows.limit(1)).first()
+    if found is None:
+        return {"pty_id": None, "pty_state": None}
+    pty = Pty(**found._mapping)
+    return {"pty_id": pty.id, "pty_state": ptys.state_now(db, pty)}
 
 
 def _compaction(db: Db, compaction_id: str) -> dict[str, Any] | None:

@@ -173,7 +173,7 @@ def resume(
     goes_on = run is not None and run.state in runs.ACTIVE and not nothing_left
     if goes_on:
         admission.require_slot(db, session)
-    edited = _tell_of_edits(db, session, point)
+    edited = tell_of_edits(db, session, point, run_id=session.active_run)
     mark_resumed(db, point, command_id=command_id, prompts_edited=edited)
     if goes_on:
         return sessions.move(
@@ -238,14 +238,14 @@ def mark_rolled_back(db: Db, point: Checkpoint, **columns: Any) -> None:
     _set(db, point.id, rolled_back=True, last_head=None, **columns)
 
 
-def _tell_of_edits(db: Db, session: SessionRow, point: Checkpoint) -> int:
-    """K-065: one system message to the primary for each prompt that changed."""
+def tell_of_edits(db: Db, session: SessionRow, point: Checkpoint, *, run_id: str | None) -> int:
+    """K-065: one system message to the primary for each prompt that changed; how many."""
     changed = prompt_edits.changes(point, session)
     for target, old, new in changed:
         messages.append(
             db,
             session.id,
-            run_id=session.active_run,
+            run_id=run_id,
             role="system",
             content=prompt_edits.NOTICE.format(old=old, new=new),
             meta={"kind": prompt_edits.NOTICE_KIND, "target": target, "checkpoint_id": point.id},

@@ -15,7 +15,7 @@ from holdfast.domain.events import CompactionFinished, CompactionPending, Compac
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change, fields_of, insert_once, table
-from holdfast.storage.database.tables import Message
+from holdfast.storage.database.tables import Call, Message
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import messages, sessions, supersessions
@@ -26,13 +26,30 @@ RECORDS_MAX = 1000
 COLLAPSED_AT_ONCE = 100
 SUMMARY_KIND = "summary"
 NOTES_CHARS_MAX = 4000
-_compactions = table(Compaction)
+_compactions, _calls = table(Compaction), table(Call)
 _place = tuple_(_compactions.c.created_at, _compactions.c.id)
 _CHANGED_AT = select(
     func.max(func.coalesce(_compactions.c.undone_at, _compactions.c.finished_at, 0))
 ).where(
     _compactions.c.session_id == bindparam("session"),
     _compactions.c.agent_path == bindparam("path"),
+)
+
+_OF_AGENT = (
+    _compactions.c.session_id == bindparam("session"),
+    _compactions.c.agent_path == bindparam("path"),
+)
+_NEWEST = (
+    select(_compactions)
+    .where(*_OF_AGENT, _compactions.c.state.in_(("done", "rejected")))
+    .order_by(_compactions.c.created_at.desc(), _compactions.c.id.desc())
+    .limit(1)
+)
+_CORRECTION = (
+    select(_compactions.c.correction)
+    .where(*_OF_AGENT, _compactions.c.correction.is_not(None))
+    .order_by(_compactions.c.created_at.desc(), _compactions.c.id.desc())
+    .limit(1)
 )
 
 
@@ -210,6 +227,41 @@ def changed_at(db: Db, session_id: str, agent_path: str) -> int:
     """
     values = {"session": session_id, "path": agent_path}
     return int(db.connection().execute(_CHANGED_AT, values).scalar() or 0)
+
+
+def correction(db: Db, session_id: str, agent_path: str) -> float:
+    """Tokens as the provider counts them for one of our estimate, as last measured; 1 at first."""
+    values = {"session": session_id, "path": agent_path}
+    return float(db.connection().execute(_CORRECTION, values).scalar() or 1.0)
+
+
+def held_at(db: Db, session_id: str, agent_path: str) -> float | None:
+    """How full the context was when compacting it was rejected or freed too little, else None."""
+    values = {"session": session_id, "path": agent_path}
+    newest = db.connection().execute(_NEWEST, values).first()
+    if newest is None or newest.rolled_back:
+        return None
+    if newest.state == "rejected":
+        return float(newest.threshold_estimate)
+    return None if newest.enough else float(newest.after_estimate)
+
+
+def summary_of_request(db: Db, session_id: str, request_ref: str) -> str | None:
+    """The summary that the same request to a model was answered with before, if any."""
+    made = (
+        select(_compactions.c.summary)
+        .join(_calls, _calls.c.id == _compactions.c.id)
+        .where(
+            _compactions.c.session_id == session_id,
+            _compactions.c.summary.is_not(None),
+            _calls.c.session_id == session_id,
+            _calls.c.request_ref == request_ref,
+            _calls.c.status == "done",
+        )
+        .order_by(_compactions.c.created_at.desc())
+    )
+    found: str | None = db.connection().execute(made.limit(1)).scalar()
+    return found
 
 
 def view(record: Compaction, dropped: Sequence[Message] | None = None) -> CompactionShown:

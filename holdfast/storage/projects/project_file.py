@@ -30,7 +30,8 @@ class LoadedFile:
 
     path: Path
     file: ProjectFile
-    hash: str
+    hash: str  # of the files' bytes
+    meaning: str
     content: dict[str, Any]
     models: tuple[tuple[project_yaml.Path, str], ...] = ()
     places: dict[project_yaml.Path, tuple[int, int]] = field(default_factory=dict)
@@ -145,12 +146,20 @@ def _checked(folder: Path, data: dict[str, Any], documents: list[Document]) -> L
     return LoadedFile(
         path=folder,
         file=file,
-        hash=sha256(canonical(content)),
+        hash=_hash(documents, data),
+        meaning=sha256(canonical(content)),
         content=content,
         models=tuple(_models(data.get("primary"), ("primary",))),
         places={path: place for document in documents for path, place in document.places.items()},
         running_sessions=limits.get("running_sessions"),
     )
+
+
+def _hash(documents: list[Document], data: dict[str, Any]) -> str:
+    """Of every byte of the files; without project.yaml the folder's name counts too."""
+    read = {document.name: sha256(document.raw) for document in documents}
+    named = {} if FILE in read else {"project": data["project"]}
+    return sha256(canonical({"files": read, **named}))
 
 
 def _models(agent: Any, path: project_yaml.Path) -> list[tuple[project_yaml.Path, str]]:

@@ -37,6 +37,7 @@ class Document:
     name: str
     data: dict[str, Any] = field(default_factory=dict)
     places: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    raw: bytes = b""
 
 
 def invalid(
@@ -62,7 +63,7 @@ def parse(name: str, raw: bytes) -> Document:
         raise invalid(name, reason, line=line, column=column) from None
     except (YAMLError, ValueError, RecursionError, AttributeError, TypeError, IndexError) as error:
         raise invalid(name, f"not valid YAML: {str(error)[:200]}") from None
-    document = Document(name)
+    document = Document(name, raw=raw)
     if node is None:
         return document
     value = _value(document, node, ())

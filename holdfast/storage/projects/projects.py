@@ -36,7 +36,7 @@ def load(
     limit = loaded.running_sessions or default_limit
     found = by_path(db, operator_id, str(loaded.path))
     if found is not None:
-        if found.dsl_hash != loaded.hash:
+        if found.dsl_hash not in (loaded.hash, loaded.meaning):
             _tell_sessions(db, found, loaded.hash)
         _apply(db, found, loaded, limit)
         return found, False
@@ -75,7 +75,7 @@ def _apply(db: Db, project: Project, loaded: LoadedFile, limit: int) -> None:
     """Take over a file that is valid; sessions that exist keep theirs (K-126)."""
     keep_file(db, loaded.hash, loaded.content)
     project.name = loaded.file.project
-    project.dsl_hash = loaded.hash
+    project.dsl_hash, project.dsl_meaning = loaded.hash, loaded.meaning
     project.running_limit = limit
     project.state = "ready"
     project.error = None

@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound
-from holdfast.domain.events import PtyAllocated, PtyClosed
+from holdfast.domain.events import PtyAllocated, PtyClosed, PtyReattached
 from holdfast.domain.ids import new_id
 from holdfast.domain.transcript import TEXT_CHARS_MAX, Transcript
 from holdfast.storage.database import blobs
@@ -18,6 +18,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables_history import Pty, PtyTranscript
 from holdfast.storage.log import events
+from holdfast.storage.sessions.leases import attach_lease, held
 
 LIVE_MAX = 8
 _ptys, _transcripts = table(Pty), table(PtyTranscript)
@@ -34,6 +35,18 @@ def opened(db: Db, pty: Pty) -> Pty:
         )
         events.append(db, pty.session_id, allocated, run_id=pty.run_id, row=("pty", pty.id))
     return get(db, pty.session_id, pty.id)
+
+
+def shown(db: Db, pty_id: str, *, lines: int) -> None:
+    """An operator's client was sent the terminal's scrollback; only coming back is an event."""
+    alive = (_ptys.c.id == pty_id) & (_ptys.c.state != "closed")
+    first = update(_ptys).where(alive, _ptys.c.attached_at.is_(None)).values(attached_at=now_ms())
+    if db.connection().execute(first).rowcount == 1:
+        return
+    pty = find(db, pty_id)
+    if pty is not None and pty.state != "closed":
+        again = PtyReattached(pty_id=pty_id, scrollback_lines_sent=lines)
+        events.append(db, pty.session_id, again)
 
 
 def closed(db: Db, pty_id: str, transcript: Transcript, *, blob_id: str | None) -> bool:
@@ -111,9 +124,17 @@ def transcript_of(db: Db, pty_id: str) -> PtyTranscript | None:
     return None if row is None else PtyTranscript(**row._mapping)
 
 
-def pty_json(pty: Pty) -> dict[str, Any]:
-    """A terminal as the wire shows it."""
-    return {"pty_id": pty.id, **pty.model_dump(exclude={"id"})}
+def pty_json(db: Db, pty: Pty) -> dict[str, Any]:
+    """A terminal as the wire shows it, with its state of now."""
+    shown_as = {"pty_id": pty.id, **pty.model_dump(exclude={"id"})}
+    return {**shown_as, "state": state_now(db, pty)}
+
+
+def state_now(db: Db, pty: Pty) -> str:
+    """`active` while an operator is attached to the session, `detached` while nobody is."""
+    if pty.state == "closed":
+        return "closed"
+    return "active" if held(db, [attach_lease(pty.session_id)]) else "detached"
 
 
 async def close_with_transcript(store: OpenStore, pty_id: str, transcript: Transcript) -> bool:

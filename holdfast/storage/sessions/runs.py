@@ -32,7 +32,14 @@ _RUN_OF_MESSAGE = select(_messages.c.run_id).where(_messages.c.id == bindparam(K
 
 
 def create(
-    db: Db, *, run_id: str, session_id: str, message_id: str, user_id: str, state: str, preview: str
+    db: Db,
+    *,
+    run_id: str,
+    session_id: str,
+    message_id: str | None,
+    user_id: str,
+    state: str,
+    preview: str,
 ) -> None:
     """Store a pending or running run and say so."""
     at = now_ms()

@@ -105,6 +105,9 @@ _DSL_HASH = _COLUMNS.index("dsl_hash")
 # Project files are immutable by hash, so what one says about its cage never changes.
 _cages: dict[str, str] = {}
 _CAGES_MAX = 1000
+# Of a project's file now: its bytes and its meaning; sessions of old kept the hash of the latter.
+Hashes = tuple[str | None, str | None]
+_NO_PROJECT: Hashes = (None, None)
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def views(db: Db, rows: list[SessionRow]) -> list[SessionShown]:
         _view(
             _values(row),
             attached=attach_lease(row.id) in attached,
-            current_hash=current.get(row.project_id),
+            current=current.get(row.project_id, _NO_PROJECT),
             cages=cages,
         )
         for row in rows
@@ -169,7 +172,7 @@ def page(
     more = len(rows) > limit
     rows = rows[:limit]
     cages = _cages_of(db, {row[_DSL_HASH] for row in rows})
-    found = [_view(row, attached=row[-1], current_hash=row[-2], cages=cages) for row in rows]
+    found = [_view(row, attached=row[-1], current=row[-3:-1], cages=cages) for row in rows]
     following = make_cursor(found[-1]["last_active"], found[-1]["id"]) if more else None
     return found, following
 
@@ -203,6 +206,7 @@ def _page(
     columns = (
         *(_sessions.c[name] for name in _COLUMNS),
         _projects.c.dsl_hash.label("current_hash"),
+        _projects.c.dsl_meaning,
         _leases.c.name.is_not(None).label("attached"),
     )
     everything = _sessions.outerjoin(_projects, _projects.c.id == _sessions.c.project_id)
@@ -234,7 +238,7 @@ def _matches(text: str) -> ColumnElement[bool]:
 
 
 def _view(
-    values: Sequence[Any], *, attached: bool, current_hash: str | None, cages: dict[str, str]
+    values: Sequence[Any], *, attached: bool, current: Hashes, cages: dict[str, str]
 ) -> SessionShown:
     """From the values of `_COLUMNS`, in their order."""
     stored = cast(StoredSession, dict(zip(_STORED, values, strict=False)))
@@ -242,7 +246,7 @@ def _view(
     dsl_hash, state = stored["dsl_hash"], State(stored["state"])
     derived: DerivedSession = {
         "preview": values[len(_STORED)][:PREVIEW_CHARS],
-        "dsl_stale": current_hash is not None and dsl_hash != current_hash,
+        "dsl_stale": current[0] is not None and dsl_hash not in current,
         "attached": bool(attached),
         "allowed_actions": _actions(stored, state),
         "usage": usage,
@@ -261,9 +265,10 @@ def _actions(stored: StoredSession, state: State) -> list[str]:
     return actions
 
 
-def _current_hashes(db: Db, project_ids: set[str]) -> dict[str, str]:
-    rows = select(_projects.c.id, _projects.c.dsl_hash).where(_projects.c.id.in_(project_ids))
-    return {row.id: row.dsl_hash for row in db.connection().execute(rows)}
+def _current_hashes(db: Db, project_ids: set[str]) -> dict[str, Hashes]:
+    columns = (_projects.c.id, _projects.c.dsl_hash, _projects.c.dsl_meaning)
+    rows = select(*columns).where(_projects.c.id.in_(project_ids))
+    return {row.id: (row.dsl_hash, row.dsl_meaning) for row in db.connection().execute(rows)}
 
 
 def _cages_of(db: Db, hashes: set[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.clock import now_ms
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.blobs import BlobStore
@@ -97,15 +98,15 @@ def _archive(db: Db, blobs: BlobStore, session: SessionRow) -> dict[str, Any]:
             _projects.c.id == session.project_id
         )
     )
-    file = db.connection().execute(
-        select(_files.c.content).where(_files.c.hash == session.dsl_hash)
-    )
+    kept = select(_files.c.content).where(_files.c.hash == session.dsl_hash)
+    file = db.connection().execute(kept).scalar()
     found = project.first()
     sources = _sources(db, rows)
     return {
         "session": session.model_dump(),
         "project": None if found is None else dict(found._mapping),
-        "project_file": file.scalar(),
+        "project_file": file,
+        "project_file_hash": None if file is None else sha256(canonical(file)),
         **rows,
         "sources": sources,
         # Prompts are named by the session's own row, edited ones perhaps by nothing else.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import LargeBinary, bindparam, cast, func, select
 
 from holdfast.domain.memory import MAX_FILE_BYTES, Document
 from holdfast.storage.database.engine import Db
@@ -34,9 +34,17 @@ _LISTED = (
     .order_by(_sessions.c.last_active.desc(), _sessions.c.id)
     .limit(SESSIONS_MAX)
 )
-_ADDED = select(func.coalesce(func.sum(func.length(_messages.c.content)), 0)).where(
-    _messages.c.session_id == bindparam(KEY), _messages.c.seq > bindparam("seq")
-)
+# `length` counts characters. Bytes have another function in each database, and a cast of a text to
+# bytes reads backslashes in Postgres.
+_ADDED = {
+    dialect: select(func.coalesce(func.sum(size), 0)).where(
+        _messages.c.session_id == bindparam(KEY), _messages.c.seq > bindparam("seq")
+    )
+    for dialect, size in (
+        ("sqlite", func.length(cast(_messages.c.content, LargeBinary))),
+        ("postgresql", func.octet_length(_messages.c.content)),
+    )
+}
 _BORN = (
     select(_sessions.c.id, _sessions.c.project_id)
     .where(_sessions.c.id > bindparam("after"))
@@ -75,9 +83,10 @@ def text(db: Db, path: str) -> str:
     return "\n".join(lines)[-MAX_FILE_BYTES:]
 
 
-def added_characters(db: Db, path: str, seq: int) -> int:
-    """How much was said in the session after a seq."""
-    return int(db.connection().execute(_ADDED, {KEY: id_of(path), "seq": seq}).scalar_one())
+def added_bytes(db: Db, path: str, seq: int) -> int:
+    """How much was said in the session after a seq, in UTF-8."""
+    asked = _ADDED[db.get_bind().dialect.name]
+    return int(db.connection().execute(asked, {KEY: id_of(path), "seq": seq}).scalar_one())
 
 
 def begun_after(db: Db, session_id: str) -> list[tuple[str, str]]:

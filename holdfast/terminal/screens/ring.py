@@ -3,8 +3,11 @@
 import re
 from collections import deque
 
+from holdfast.domain import scrollback
+
 RING_BYTES_MAX = 4 * 1024 * 1024
-RING_LINES_MAX = 10_000
+# Where more than 10,000 lines are wanted, the ring has room for lines of this length.
+RING_BYTES_A_LINE = 400
 # Full-screen programs write few newlines; below this size lines do not evict anything.
 RING_BYTES_KEPT = 256 * 1024
 CHUNK_BYTES = 16 * 1024
@@ -20,13 +23,17 @@ class Ring:
     """Positions count bytes since the start; of what is older than `start` only modes are kept."""
 
     def __init__(
-        self, *, start: int = 0, bytes_max: int = RING_BYTES_MAX, lines_max: int = RING_LINES_MAX
+        self,
+        *,
+        start: int = 0,
+        bytes_max: int | None = None,
+        lines_max: int = scrollback.LINES_DEFAULT,
     ) -> None:
         self.start = start
         self.end = start
         self.lines_total = 0
-        self._bytes_max = bytes_max
-        self._lines_max = lines_max
+        self._bytes_max = bytes_max or max(RING_BYTES_MAX, lines_max * RING_BYTES_A_LINE)
+        self.lines_max = lines_max
         self._chunks: deque[tuple[int, bytes, int]] = deque()
         self._open = bytearray()
         self._lines = 0
@@ -90,7 +97,7 @@ class Ring:
 
     def _over(self) -> bool:
         size = self.end - self.start
-        too_many_lines = self._lines > self._lines_max and size > RING_BYTES_KEPT
+        too_many_lines = self._lines > self.lines_max and size > RING_BYTES_KEPT
         return size > self._bytes_max or too_many_lines
 
     def _evict(self) -> None:

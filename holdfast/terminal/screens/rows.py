@@ -111,7 +111,7 @@ def _plain(terminal: Any, row: int, count: int) -> bytes:
 def _row(terminal: Any, row: int, cells: list[int]) -> bytes:
     pieces: list[bytes] = []
     column = 0
-    for colour, run in itertools.groupby(cells, key=_background):
+    for colour, run in itertools.groupby(cells, key=background):
         width = len(list(run))
         if colour is None:
             area = select_area(terminal, (column, row), (column + width - 1, row), "screen")
@@ -123,7 +123,7 @@ def _row(terminal: Any, row: int, cells: list[int]) -> bytes:
     return b"".join(pieces)
 
 
-def _background(cell: int) -> bytes | None:
+def background(cell: int) -> bytes | None:
     """The SGR parameters of a cell without text, empty for the default; None if it has text."""
     if cell == EMPTY:
         return b""

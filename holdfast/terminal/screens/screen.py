@@ -209,7 +209,7 @@ class Screens:
         base = ring.start - len(modes)
         screen.exact = ring.whole
         screen.drawn = ring.start
-        opened = protocol.SCREEN_OPEN.pack(base, screen.cols, screen.rows)
+        opened = protocol.SCREEN_OPEN.pack(base, screen.cols, screen.rows, ring.lines_max)
         self._send(FrameType.OPEN, screen, opened)
         if modes:
             self._send(FrameType.FEED, screen, modes)

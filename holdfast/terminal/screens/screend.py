@@ -13,8 +13,9 @@ from pyghostty import Terminal
 
 from holdfast.terminal import protocol
 from holdfast.terminal.protocol import Frame, FrameDecoder, FrameType
+from holdfast.terminal.records import ROWS_MAX
 from holdfast.terminal.screens.serialise import (
-    HISTORY_LINES_ASKED,
+    HISTORY_LINES_SPARE,
     is_ground,
     new_terminal,
     serialise,
@@ -29,9 +30,10 @@ ESCAPES = (b"\x1b", b"\x0e", b"\x0f", b"\x9b")
 class Emulator:
     """One terminal's screen, and the bytes of the sequence it is in the middle of."""
 
-    def __init__(self, seq: int, cols: int, rows: int) -> None:
+    def __init__(self, seq: int, cols: int, rows: int, lines: int) -> None:
         self.seq = seq
-        self.terminal: Any = new_terminal(cols, rows)
+        self.lines = lines
+        self.terminal: Any = new_terminal(cols, rows, lines)
         self.answers = bytearray()
         self._tail = b""
         self.terminal.on_reply(self.answers.extend)
@@ -39,13 +41,13 @@ class Emulator:
     def feed(self, data: bytes) -> None:
         """Draw what follows; lines that would scroll out of the history at once are left out."""
         self.seq += len(data)
-        data = without_lost_lines(data)
+        data = without_lost_lines(data, self.lines)
         self.terminal.feed(data)
         self._tail = b"" if is_ground(self.terminal) else (self._tail + data)[-TAIL_BYTES_MAX:]
 
     def show(self, *, history: bool) -> tuple[bytes, int]:
         """The screen's bytes and lines, with the unfinished sequence that later bytes complete."""
-        data, lines = serialise(self.terminal, history=history)
+        data, lines = serialise(self.terminal, history=self.lines if history else 0)
         return data + unfinished(self._tail), lines
 
 
@@ -67,14 +69,15 @@ def is_open(sequence: bytes) -> bool:
     return scratch.feed_until_ground(sequence[1:]) is None or not sequence[1:]
 
 
-def without_lost_lines(data: bytes) -> bytes:
+def without_lost_lines(data: bytes, history: int) -> bytes:
     """`data` less the plain lines at its start that would leave the history before its end."""
-    if data.count(b"\r\n") <= HISTORY_LINES_ASKED + 100:
+    kept = history + HISTORY_LINES_SPARE + ROWS_MAX
+    if data.count(b"\r\n") <= kept:
         return data
     if any(escape in data for escape in ESCAPES):
         return data
     lines = data.split(b"\r\n")
-    return b"\r\n".join(lines[-(HISTORY_LINES_ASKED + 100) :])
+    return b"\r\n".join(lines[-kept:])
 
 
 class ScreenDaemon:
@@ -93,8 +96,8 @@ class ScreenDaemon:
 
     def _take(self, frame: Frame) -> None:
         if frame.type is FrameType.OPEN:
-            seq, cols, rows = protocol.unpack(protocol.SCREEN_OPEN, frame.payload)
-            self._emulators[frame.channel] = Emulator(seq, cols, rows)
+            opened = protocol.unpack(protocol.SCREEN_OPEN, frame.payload)
+            self._emulators[frame.channel] = Emulator(*opened)
             return
         emulator = self._emulators.get(frame.channel)
         if emulator is None:

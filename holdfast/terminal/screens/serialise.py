@@ -11,11 +11,17 @@ from typing import Any
 from pyghostty import GhosttyError, Terminal, ffi, lib
 from pyghostty.core import check
 
-from holdfast.terminal.screens.rows import format_area, rows_as_bytes, select_area
+from holdfast.domain import scrollback
+from holdfast.terminal.screens.rows import (
+    background,
+    format_area,
+    read_rows,
+    rows_as_bytes,
+    select_area,
+)
 
-HISTORY_LINES_MAX = 10_000
 # Pages of history are dropped whole, so a few more lines than wanted are asked for.
-HISTORY_LINES_ASKED = 10_600
+HISTORY_LINES_SPARE = 600
 HISTORY_BYTES_MAX = 64 * 1024 * 1024
 # The emulator starts with 1007 on; that alone is no news to the viewer.
 MODES_ON_AT_START = frozenset((7, 25, 1007))
@@ -29,9 +35,9 @@ LEAVE_ALTERNATE = b"\x1b[?1049l"
 ENTER_ALTERNATE = b"\x1b[?1049h"
 
 
-def new_terminal(cols: int, rows: int) -> Any:
-    """An emulator with 10,000 lines of history."""
-    terminal = Terminal(cols, rows, scrollback=HISTORY_LINES_ASKED)
+def new_terminal(cols: int, rows: int, lines: int = scrollback.LINES_DEFAULT) -> Any:
+    """An emulator with at least this many lines of history."""
+    terminal = Terminal(cols, rows, scrollback=lines + HISTORY_LINES_SPARE)
     option = lib.GHOSTTY_TERMINAL_OPT_SCROLLBACK_MAX_BYTES
     check(
         lib.ghostty_terminal_set(terminal._t[0], option, ffi.new("size_t*", HISTORY_BYTES_MAX)),
@@ -40,19 +46,22 @@ def new_terminal(cols: int, rows: int) -> Any:
     return terminal
 
 
-def serialise(terminal: Any, *, history: bool) -> tuple[bytes, int]:
-    """The bytes, and how many lines (history and screen) they show."""
+def serialise(terminal: Any, *, history: int) -> tuple[bytes, int]:
+    """The bytes, and how many lines they show: the screen to its last line of text, and before it
+    at most `history` lines.
+    """
     if not terminal.get("active_screen", "int"):
-        lines = _history_rows(terminal) if history else 0
-        return b"".join(_primary(terminal, lines)) + _state(terminal), lines + terminal.size[1]
+        lines = _history_rows(terminal, history)
+        return b"".join(_primary(terminal, lines)) + _state(terminal), lines + _used_rows(terminal)
     below, lines = b"", 0
     with contextlib.suppress(GhosttyError), _clone(terminal) as primary:
         primary.feed(LEAVE_ALTERNATE)
-        lines = _history_rows(primary) if history else 0
+        lines = _history_rows(primary, history)
         # Entering the alternate screen saves the cursor, so it must be where the program left it.
         below = b"".join(_primary(primary, lines)) + _cursor(primary)
     shown = b"\x1b[H" + _screen(terminal)
-    return below + ENTER_ALTERNATE + b"\x1b[0m" + shown + _state(terminal), lines + terminal.size[1]
+    drawn = below + ENTER_ALTERNATE + b"\x1b[0m" + shown + _state(terminal)
+    return drawn, lines + _used_rows(terminal)
 
 
 def is_ground(terminal: Any) -> bool:
@@ -60,8 +69,12 @@ def is_ground(terminal: Any) -> bool:
     return bool(terminal.get("vt_ground", "bool"))
 
 
-def _history_rows(terminal: Any) -> int:
-    return min(int(terminal.get("scrollback_rows", "size_t")), HISTORY_LINES_MAX)
+def _used_rows(terminal: Any) -> int:
+    return len(terminal.text().rstrip().splitlines())
+
+
+def _history_rows(terminal: Any, wanted: int) -> int:
+    return min(int(terminal.get("scrollback_rows", "size_t")), wanted)
 
 
 def _primary(terminal: Any, history_lines: int) -> Iterator[bytes]:
@@ -119,8 +132,14 @@ def _cursor(terminal: Any) -> bytes:
         line -= int(region[1]) - 1
     parts = [b"\x1b[%d;%dH" % (line, column + 1)]
     if terminal.get("cursor_pending_wrap", "bool") and column and _mode(terminal, 7):
-        cells = _cells(terminal, column - 1, column, row)
-        parts = [b"\x1b[%d;%dH" % (line, column), cells]
+        erased = background(read_rows(terminal, 0)[row][column])
+        if erased is None:
+            parts = [b"\x1b[%d;%dH" % (line, column), _cells(terminal, column - 1, column, row)]
+        else:
+            # The formatter prints nothing for an erased cell. A space leaves the wrap pending; it
+            # is erased again between saving and restoring the cursor.
+            parts = [b"\x1b[%d;%dH\x1b[0;%sm " % (line, column + 1, erased or b"49")]
+            parts.append(b"\x1b7\x1b[X\x1b8")
     parts.append(_extras(terminal, "style") or b"\x1b[0m")
     return b"".join(parts)
 

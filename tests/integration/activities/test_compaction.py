@@ -252,48 +252,6 @@ async def test_a_compactor_that_fails_or_takes_too_long_falls_back_to_drop(
     assert not shop.context().too_long
 
 
-async def test_a_compaction_that_frees_too_little_says_so(
-    sqlite_store: OpenStore, tmp_path: Path
-) -> None:
-    shop = StepRunner(sqlite_store, tmp_path / "p", project(strategy="drop"))
-    shop.say("operator", "small")
-    shop.say("primary", "small")
-    shop.say("operator", WORDS * 400)
-
-    done = await shop.compact()
-
-    assert done.superseded <= 1
-    assert not done.enough
-
-
-async def test_the_compaction_target_excludes_prompt_and_tools(
-    sqlite_store: OpenStore, tmp_path: Path
-) -> None:
-    # The tools' descriptions alone are above the lower mark of so small a window.
-    tools = project(strategy="drop", lower=0.3).replace("enabled: false", "enabled: true")
-    shop = StepRunner(sqlite_store, tmp_path / "p", tools)
-    for number in range(8):
-        shop.say("operator", f"question {number}: {WORDS * 20}")
-        shop.say("primary", WORDS * 20)
-    assert shop.context().too_long
-
-    done = await shop.compact()
-
-    assert done.enough
-    assert not shop.context().too_long
-
-
-def test_a_report_that_cannot_be_true_gives_way_to_the_estimate(
-    sqlite_store: OpenStore, tmp_path: Path
-) -> None:
-    shop = StepRunner(sqlite_store, tmp_path / "p", project(strategy="drop"))
-    shop.say("operator", WORDS * 400)
-    shop.say("primary", "answered", tokens=3_500)
-    assert shop.context().tokens == 3_500, "a server that counts its own way is believed"
-    shop.say("primary", "answered", tokens=18)
-    assert shop.context().tokens > 4_000
-
-
 @pytest.mark.req("K-088")
 async def test_an_overflow_makes_room_whatever_our_own_estimate_says(
     sqlite_store: OpenStore, tmp_path: Path

@@ -71,6 +71,16 @@ async def test_text_arrives_in_the_pieces_the_provider_sent(stub: OpenAIStub) ->
     assert (answer.finish_reason, answer.provider, answer.model) == ("stop", "local", "stub-1")
 
 
+async def test_the_headers_of_a_provider_are_sent(stub: OpenAIStub) -> None:
+    provider = {"driver": "openai", "base_url": stub.base_url, "headers": {"X-Team": "search"}}
+    route = resolve(Config.model_validate({"providers": {"local": provider}}), "local:stub-1")
+    stub.play({"say": "Hello"})
+    await complete(route, [Turn("user", "Hi")], [], on_text=lambda _text: None)
+    [request] = stub.requests
+    assert request.headers["x-team"] == "search"
+    assert "search" not in repr(route)
+
+
 async def test_an_async_listener_is_awaited(stub: OpenAIStub) -> None:
     heard: list[str] = []
 

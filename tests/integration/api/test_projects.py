@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import change
+from holdfast.storage.database.tables import Project, SessionRow
+from holdfast.storage.projects import project_file
 from tests.support.servers.api_server import ApiServer, Caller
 
 FILE = "version: 1\nproject: demo\nprimary:\n  model: default\n"
@@ -84,6 +88,57 @@ def test_sessions_keep_their_file_and_say_that_it_is_old(caller: Caller, tmp_pat
     newer = caller.session(project["id"])
     assert newer["dsl_stale"] is False
     assert newer["dsl_hash"] != session["dsl_hash"]
+
+
+@pytest.mark.req("K-127")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("project.yaml", FILE + "# a remark\n"),
+        ("project.yaml", FILE + "\n"),
+        ("project.local.yaml", "# nothing but a remark\n"),
+    ],
+)
+def test_any_change_of_a_project_files_content_makes_its_sessions_stale(
+    caller: Caller, tmp_path: Path, name: str, text: str
+) -> None:
+    project = caller.project(tmp_path / "work", FILE)
+    session = caller.session(project["id"])
+    (tmp_path / "work" / ".holdfast" / name).write_text(text)
+    assert caller.http.get(f"/sessions/{session['id']}").json()["dsl_stale"] is True
+    listed = caller.http.get("/sessions").json()["items"]
+    assert [item["dsl_stale"] for item in listed] == [True]
+
+
+@pytest.mark.req("K-127")
+def test_a_session_from_before_byte_hashes_is_stale_only_when_the_meaning_changes(
+    api: ApiServer, caller: Caller, tmp_path: Path
+) -> None:
+    project = caller.project(tmp_path / "work", FILE)
+    session = caller.session(project["id"])
+    meaning = project_file.load(tmp_path / "work").meaning
+
+    def as_before(db: Db) -> None:
+        change(db, SessionRow, session["id"], dsl_hash=meaning)
+        change(db, Project, project["id"], dsl_hash=meaning, dsl_meaning=None)
+
+    api.store.write(as_before)
+    path = f"/sessions/{session['id']}"
+    caller.project(tmp_path / "work")
+    assert caller.http.get(path).json()["dsl_stale"] is False
+    file = tmp_path / "work" / ".holdfast" / "project.yaml"
+    file.write_text(FILE + "# a remark\n")
+    assert caller.http.get(path).json()["dsl_stale"] is False
+    file.write_text(FILE + "on_crash: fail\n")
+    assert caller.http.get(path).json()["dsl_stale"] is True
+
+
+@pytest.mark.req("K-127")
+def test_a_project_without_a_file_keeps_its_hash(caller: Caller, tmp_path: Path) -> None:
+    first = caller.project(tmp_path / "work")
+    assert caller.project(tmp_path / "work")["dsl_hash"] == first["dsl_hash"]
+    session = caller.session(first["id"])
+    assert caller.http.get(f"/sessions/{session['id']}").json()["dsl_stale"] is False
 
 
 @pytest.mark.req("K-013")

@@ -1,4 +1,4 @@
-"""A client that answers no ping is gone, and the next one is let in."""
+"""A client that answers no ping is gone, and the next one is let in; a quiet one stays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.log import events
+from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import leases
-from tests.support.servers.api_server import ApiServer, Caller
+from tests.support.servers.api_server import ApiServer, Caller, hear
 from tests.support.waiting import wait_for
 
 HELLO = b'{"channel": "control", "type": "hello", "payload": {}}'
@@ -61,3 +61,29 @@ def test_a_client_that_answers_no_ping_is_detached_by_timeout(
         client.connection.close()
         caller.close()
         api.stop()
+
+
+@pytest.mark.req("K-090")
+def test_a_quiet_client_stays_attached_while_the_buffer_passes_its_deadline(
+    api: ApiServer, caller: Caller, tmp_path: Path
+) -> None:
+    session_id = caller.session(caller.project(tmp_path / "work")["id"])["id"]
+
+    def stream(text: str) -> None:
+        api.store.write(lambda db: frames.append(db, session_id, ("delta", {"text": text})))
+
+    assert frames.KEEP_MS == 10 * 60 * 1000
+    socket, _ = caller.attach(session_id)
+    with socket:
+        stream("early")
+        assert hear(socket)["payload"]["text"] == "early"
+        # As if the ten minutes had passed.
+        assert api.store.write(lambda db: frames.prune(db, session_id, keep_ms=-10_000)) == 1
+        assert caller.http.get(f"/sessions/{session_id}").json()["attached"] is True
+        stream("late")
+        assert hear(socket)["payload"]["text"] == "late"
+        rows = api.store.read(lambda db: events.after(db, session_id, 0, limit=100))
+        assert "session.detached" not in [row.kind for row in rows]
+    again, first = caller.attach(session_id, resume_from_seq={"output": 0})
+    again.close()
+    assert first["payload"]["code"] == "resume_failed"

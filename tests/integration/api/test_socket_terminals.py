@@ -71,6 +71,10 @@ def open_pty(caller: Caller, session_id: str, command: str = "cat") -> str:
     return pty_id
 
 
+def is_attached(caller: Caller, session_id: str) -> bool:
+    return bool(caller.http.get(f"/sessions/{session_id}").json()["attached"])
+
+
 def shown(frames: list[dict[str, Any]]) -> bytes:
     kinds = ("stdout", "snapshot")
     return b"".join(
@@ -107,20 +111,30 @@ def test_a_terminal_opened_while_attached_can_be_typed_into(
 def test_whoever_comes_back_sees_what_the_terminal_shows(
     api: ApiServer, caller: Caller, session_id: str
 ) -> None:
-    pty_id = open_pty(caller, session_id, "echo remembered; cat")
+    pty_id = open_pty(caller, session_id, "seq -f 'remembered %g' 30; cat")
     path = f"/sessions/{session_id}/ptys/{pty_id}/transcript"
-    wait_for(lambda: b"remembered" in caller.http.get(path).content, "the output")
-    socket, welcome = caller.attach(session_id)
-    with socket:
-        assert [pty["pty_id"] for pty in welcome["payload"]["pending"]["ptys"]] == [pty_id]
-        hear_text(socket, b"remembered")
+    wait_for(lambda: b"remembered 30" in caller.http.get(path).content, "the output")
+
+    def reattached() -> list[dict[str, Any]]:
+        rows = api.store.read(lambda db: events.after(db, session_id, 0, limit=100))
+        return [row.data for row in rows if row.kind == "pty.reattached"]
+
+    for comings in range(3):
+        socket, welcome = caller.attach(session_id)
+        with socket:
+            assert [pty["pty_id"] for pty in welcome["payload"]["pending"]["ptys"]] == [pty_id]
+            burst = hear_text(socket, b"remembered 30")
+            assert b"remembered 1\r\n" in shown(burst)
+            # The first coming is no return; every other one tells what it was sent.
+            expected = [{"pty_id": pty_id, "scrollback_lines_sent": 30}] * comings
+            assert reattached() == expected
+        wait_for(lambda: not is_attached(caller, session_id), "the lease to be free")
     observer, _ = caller.attach(session_id, observe=True)
     with observer:
-        hear_text(observer, b"remembered")
+        hear_text(observer, b"remembered 30")
         say(observer, "pty", "stdin", pty_id=pty_id, data="YQ==")
         assert hear_until(observer, "error")[-1]["payload"]["code"] == "forbidden"
-    rows = api.store.read(lambda db: events.after(db, session_id, 0, limit=100))
-    assert [row.data["pty_id"] for row in rows if row.kind == "pty.reattached"] == [pty_id]
+    assert len(reattached()) == 2
     caller.http.delete(f"/sessions/{session_id}/ptys/{pty_id}")
 
 

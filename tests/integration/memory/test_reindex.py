@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -250,3 +251,62 @@ def test_a_reader_waits_while_a_writer_commits(memory: MemoryFile) -> None:
     threading.Timer(0.05, lambda: connection.execute("COMMIT")).start()
     assert memory.paths("apples are red") == ["MEMORY.md"]
     connection.close()
+
+
+@pytest.mark.req("O-016")
+def test_the_new_index_is_built_beside_the_old_and_swapped_by_two_renames(
+    tmp_path: Path,
+) -> None:
+    uuid = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    seen: dict[str, list[str]] = {}
+
+    def at(point: str) -> None:
+        ours = [name for name in names(watched) if not name.endswith("-journal")]
+        seen[point] = [name for name in ours if name not in INDEX_FILES[1:]]
+
+    watched = MemoryFile(tmp_path, NOTES, embedder=WordEmbedder(), at=at)
+    watched.sync()
+    watched.sync(force=True)
+    main, fresh = seen["before the swap"]
+    assert main == "agent.sqlite"
+    assert re.fullmatch(rf"agent\.sqlite\.tmp-{uuid}", fresh)
+    backup, same = seen["between the renames"]
+    assert same == fresh
+    assert re.fullmatch(rf"agent\.sqlite\.backup-{uuid}", backup)
+    assert seen["before the backup is deleted"] == [main, backup]
+    assert names(watched) == INDEX_FILES
+    watched.close()
+
+
+@pytest.mark.req("O-016")
+def test_vectors_that_were_kept_for_searches_are_forgotten_at_a_swap(tmp_path: Path) -> None:
+    settings = MemorySettings(vectors=False)
+    memory = MemoryFile(tmp_path, NOTES, embedder=WordEmbedder(), settings=settings)
+    memory.sync()
+    assert memory.search("apples are red")[0].vector_score == pytest.approx(1, abs=0.01)
+    memory.notes["MEMORY.md"] = "plums are blue"
+    memory.sync(force=True)
+    assert memory.search("plums are blue")[0].vector_score == pytest.approx(1, abs=0.01)
+    found = memory.index.search("apples are red", limit=9, min_score=0.0)
+    assert sorted(hit.path for hit in found) == sorted(NOTES)
+    memory.close()
+
+
+@pytest.mark.req("O-005", "O-019")
+@pytest.mark.parametrize("field", ["provider", "key"])
+def test_another_provider_or_address_of_the_same_model_asks_for_another_index(
+    memory: MemoryFile, field: str
+) -> None:
+    embedder = WordEmbedder()
+    setattr(embedder, field, "another")
+    other = memory.again(embedder=embedder)
+    assert (other.sync()["reason"], other.sync()["reindexed"]) == ("provider", False)
+    other.close()
+
+
+@pytest.mark.req("O-016")
+def test_the_backup_is_deleted_by_the_swap(memory: MemoryFile) -> None:
+    fresh = memory.path.with_name("fresh")
+    fresh.write_bytes(memory.path.read_bytes())
+    swap(memory.path, fresh, lambda _point: None)
+    assert names(memory) == INDEX_FILES

@@ -148,6 +148,7 @@ def test_other_dimensions_make_another_table(tmp_path: Path) -> None:
     memory.close()
 
 
+@pytest.mark.req("O-012")
 def test_the_table_for_other_dimensions_is_dropped(tmp_path: Path) -> None:
     memory = MemoryFile(tmp_path, {"a.md": "one"}, embedder=WordEmbedder())
     memory.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def test_words_alone_search_the_chunks_of_all_models(tmp_path: Path) -> None:
     memory.close()
 
 
+@pytest.mark.req("O-009")
 def test_vectors_search_the_chunks_of_their_model_only(tmp_path: Path) -> None:
     texts = {"a.md": "redis one", "b.md": "redis two"}
     memory = MemoryFile(tmp_path, texts, embedder=WordEmbedder())
@@ -160,6 +162,7 @@ def test_what_is_hardly_near_is_left_out(hybrid: MemoryFile) -> None:
     )
 
 
+@pytest.mark.req("O-032")
 def test_a_source_can_be_chosen(words: MemoryFile, hybrid: MemoryFile) -> None:
     for memory in (words, hybrid):
         found = memory.index.search("redis", limit=None, min_score=None, sources=["sessions"])
@@ -198,6 +201,7 @@ def test_an_embedder_of_another_model_is_not_asked(hybrid: MemoryFile) -> None:
     other.close()
 
 
+@pytest.mark.req("O-033")
 def test_numpy_and_sqlite_vec_give_the_same_answers(hybrid: MemoryFile) -> None:
     settings = BOTH.model_copy(update={"vectors": False})
     other = hybrid.again(embedder=WordEmbedder(dims=64), settings=settings)
@@ -221,6 +225,43 @@ def test_the_array_of_vectors_follows_the_index(tmp_path: Path) -> None:
     del memory.notes["a.md"]
     memory.sync()
     assert [one.path for one in memory.index.search("pears", limit=9, min_score=0.0)] == ["b.md"]
+    memory.close()
+
+
+@pytest.mark.req("O-032", "O-033")
+@pytest.mark.parametrize("vectors", [True, False])
+def test_the_score_of_a_vector_is_its_cosine(tmp_path: Path, vectors: bool) -> None:
+    class Known(WordEmbedder):
+        """Answers with angles that a test knows."""
+
+        def _vector(self, text: str) -> list[float]:
+            return {"near": [4.0, 3.0], "far": [0.0, 2.0]}.get(text, [5.0, 0.0])
+
+    texts = {"near.md": "near", "far.md": "far"}
+    settings = MemorySettings(vectors=vectors)
+    memory = MemoryFile(tmp_path, texts, embedder=Known(dims=2), settings=settings)
+    memory.sync()
+    found = memory.index.search("question", limit=9, min_score=0.0)
+    scores = {hit.path: hit.vector_score for hit in found}
+    assert scores == {"near.md": pytest.approx(0.8), "far.md": pytest.approx(0, abs=1e-6)}
+    memory.close()
+
+
+@pytest.mark.req("O-033")
+def test_numpy_finds_the_nearest_of_many(tmp_path: Path) -> None:
+    class Angle(WordEmbedder):
+        """A number of degrees is a direction."""
+
+        def _vector(self, text: str) -> list[float]:
+            degrees = math.radians(float(text))
+            return [math.cos(degrees), math.sin(degrees)]
+
+    texts = {f"{n:02}.md": f"{n}" for n in range(80)}
+    settings = MemorySettings(vectors=False)
+    memory = MemoryFile(tmp_path, texts, embedder=Angle(dims=2), settings=settings)
+    memory.sync()
+    found = memory.index.search("40", limit=3, min_score=0.0)
+    assert sorted(hit.path for hit in found) == ["39.md", "40.md", "41.md"]
     memory.close()
 
 

@@ -131,7 +131,8 @@ def test_the_oldest_of_the_cache_goes_first(tmp_path: Path, embedder: WordEmbedd
 
 
 @pytest.mark.req("O-027")
-def test_a_few_calls_run_at_once_and_never_more(tmp_path: Path) -> None:
+def test_four_calls_run_at_once_and_never_more(tmp_path: Path) -> None:
+    assert CALLS_AT_ONCE == 4
     embedder = WordEmbedder()
     mutex, running, most = threading.Lock(), [0], [0]
     together = threading.Barrier(CALLS_AT_ONCE)

@@ -107,6 +107,20 @@ async def test_a_change_is_taken_when_it_has_been_still_for_the_debounce_time(
     assert [await watched.later(1.0), await watched.later(1.5)] == [0, 1]
 
 
+@pytest.mark.req("O-021")
+async def test_a_change_that_settles_is_looked_at_every_tenth_of_a_second(
+    watched: Watched,
+) -> None:
+    await watched.later()
+    assert watched.watch.pause_s(0.001) == 1.0
+    watched.note("MEMORY.md")
+    await watched.later(1.0)
+    assert watched.watch.pause_s(0.001) == 0.1
+    assert watched.watch.pause_s(0.5) == 5.0, "a look takes a tenth of the time at most"
+    await watched.later(1.5)
+    assert watched.watch.pause_s(0.001) == 1.0
+
+
 @pytest.mark.req("O-020")
 @pytest.mark.parametrize("name", ["MEMORY.md", "memory.md", "memory/a/b.md", "docs/x/y.md"])
 async def test_what_is_watched(watched: Watched, name: str) -> None:
@@ -200,6 +214,15 @@ async def test_sessions_are_synced_when_they_said_much(watched: Watched) -> None
     say(watched, 1)
     assert await watched.later(SESSIONS_EVERY_S - 1) == 0, "every five seconds is enough"
     assert await watched.later(1.0) == 1
+
+
+@pytest.mark.req("O-024")
+async def test_sessions_are_looked_at_every_five_seconds(watched: Watched) -> None:
+    watched.settings("{sources: [sessions], sync: {session_messages: 1}}")
+    await watched.later()
+    say(watched, 1)
+    assert await watched.later(4.9) == 0
+    assert await watched.later(0.1) == 1
 
 
 async def test_a_purged_session_is_forgotten_soon(watched: Watched) -> None:

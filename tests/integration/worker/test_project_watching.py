@@ -64,7 +64,7 @@ async def test_a_changed_file_is_for_new_sessions_and_live_ones_are_told_once(
     assert watched.shop.state().dsl_hash == before
     assert watched.stale()
     await watched.write(QUIET + "# only a comment\n" + "description: now with words\n")
-    assert len(watched.told()) == 1, "the same meaning is no change"
+    assert len(watched.told()) == 2, "a comment is a change of the content"
 
 
 async def test_a_broken_file_marks_the_project_until_it_is_mended(watched: Watched) -> None:

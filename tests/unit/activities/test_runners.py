@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import pytest
+
 from activities.tools.memory import MemoryTool
 from activities.tools.requests import Tool, ToolRequest
 from activities.tools.runners import all_tools
@@ -17,27 +19,35 @@ from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.storage.database.rows import fresh
 from holdfast.storage.database.tables import SessionRow, ToolCallRow
+from holdfast.terminal.client import SpawnRequest
 
 
-def shell_call(**arguments: Any) -> float | None:
+def shell_call(**arguments: Any) -> SpawnRequest:
     call = fresh(ToolCallRow, id="call", run_id="run", tool_name=SHELL.name, input=arguments)
     file = ProjectFile(project="some")
     request = ToolRequest(call, fresh(SessionRow, id="session"), file, AgentSpec(), None, False)
-    return spawn_request(request, ShellArguments.model_validate(arguments), Path("/")).timeout_s
+    parsed = ShellArguments.model_validate(arguments)
+    return spawn_request(request, parsed, Path("/"), scrollback_lines=700)
 
 
 def test_a_shell_command_gets_the_time_that_the_model_was_told() -> None:
     told = SHELL.parameters["properties"]["timeout_s"]
     number = re.search(r"default (\d+)", told["description"])
     assert number is not None
-    assert shell_call(command="true") == float(number[1])
-    assert shell_call(command="true", timeout_s=None) == float(number[1])
-    assert shell_call(command="true", timeout_s=told["maximum"]) == told["maximum"]
+    assert shell_call(command="true").timeout_s == float(number[1])
+    assert shell_call(command="true", timeout_s=None).timeout_s == float(number[1])
+    longest = told["maximum"]
+    assert shell_call(command="true", timeout_s=longest).timeout_s == longest
+
+
+@pytest.mark.req("K-049")
+def test_a_terminal_of_a_tool_call_keeps_as_many_lines_as_configured() -> None:
+    assert shell_call(command="true", terminal=True).scrollback_lines == 700
 
 
 def tools() -> list[Tool]:
     unused: Any = None  # nothing is called here
-    return all_tools(unused, Shell(unused, unused), MemoryTool(unused, unused, unused))
+    return all_tools(unused, Shell(unused, unused, unused), MemoryTool(unused, unused, unused))
 
 
 def test_every_tool_is_run_by_an_activity_or_by_the_workflow() -> None:

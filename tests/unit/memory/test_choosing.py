@@ -10,11 +10,13 @@ import pytest
 
 from holdfast.domain.memory import MemorySettings
 from holdfast.memory.embedders import choosing
-from holdfast.memory.embedders.choosing import choose
+from holdfast.memory.embedders.choosing import choose, embedder_of
 from holdfast.memory.embedders.deadline import REST_S, DeadlineEmbedder
-from holdfast.memory.embedders.embedding import EmbeddingFailed
+from holdfast.memory.embedders.embedding import Embedder, EmbeddingFailed
+from holdfast.memory.embedders.http import provider_key
 from holdfast.memory.pool import directory_of, inside
 from holdfast.settings.config import Config, parse_config
+from tests.stub.openai_stub import OpenAIStub
 
 CONFIG = b"""
 [providers.cloud]
@@ -89,6 +91,24 @@ def test_a_name_that_cannot_be_used_is_a_warning(
     assert words in said
 
 
+@pytest.mark.req("O-014")
+def test_the_headers_of_a_provider_are_sent_and_make_another_key() -> None:
+    def chosen(stub: OpenAIStub, headers: str) -> Embedder:
+        said = f'[providers.a]\ndriver = "openai"\nbase_url = "{stub.base_url}"\n{headers}'
+        found = embedder_of("a:model", parse_config(said.encode(), Path("config.toml")))
+        assert found is not None
+        return found
+
+    with OpenAIStub() as stub:
+        plain, team = chosen(stub, ""), chosen(stub, 'headers = {"X-Team" = "search"}')
+        for one in (plain, team):
+            one.embed(["a"])
+            DeadlineEmbedder(one).close()
+        assert [one.headers.get("x-team") for one in stub.requests] == [None, "search"]
+        assert team.key == provider_key(stub.base_url, "model", {"X-Team": "search"})
+    assert plain.key != team.key
+
+
 def test_auto_without_the_packages_is_words_alone_and_no_trouble(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -154,6 +174,7 @@ def test_paths_lead_out_of_a_project_only_where_config_toml_says(
     assert len(ignored) == len(wrong)
 
 
+@pytest.mark.req("O-001")
 def test_indexes_lie_in_the_home_or_where_config_toml_says(tmp_path: Path) -> None:
     assert directory_of(tmp_path, Config()) == tmp_path / "memory"
     for said, meant in (("other", tmp_path / "other"), ("/srv/m", Path("/srv/m"))):

@@ -42,6 +42,7 @@ def test_a_long_line_is_cut_and_nothing_of_it_is_lost(line: str) -> None:
     assert {(one.start_line, one.end_line) for one in chunks} <= {(1, 1)}
 
 
+@pytest.mark.req("O-026")
 def test_the_end_of_a_chunk_begins_the_next() -> None:
     lines = [f"line number {number:02}" for number in range(30)]
     first, second, *_ = chunks_of("\n".join(lines), SMALL)

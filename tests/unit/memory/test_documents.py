@@ -51,6 +51,7 @@ def test_folders_of_tools_are_ignored(tmp_path: Path, ignored: str) -> None:
     assert paths(tmp_path, "docs") == ["docs/b.md"]
 
 
+@pytest.mark.req("O-022")
 def test_the_ignored_folders_are_those_that_were_asked_for() -> None:
     names = {".git", "node_modules", ".pnpm-store", ".venv", "venv", ".tox", "__pycache__"}
     assert names == IGNORED

@@ -199,6 +199,7 @@ def test_the_wanted_one_gives_way_and_is_tried_again_later() -> None:
     assert (embedders.current, embedders.reason) == (wanted, None)
 
 
+@pytest.mark.req("O-034")
 def test_without_any_embedder_only_words_are_indexed() -> None:
     assert FallbackEmbedder(None).current is None
     assert identity_of(None) == ("none", "fts-only", "")

@@ -33,7 +33,7 @@ def test_every_mutant_names_tests_that_are_marked_with_its_requirements(area: st
             assert named & proofs[requirement], f"{mutant}: no test of it is marked {requirement}"
 
 
-def test_every_requirement_is_proven_or_explained() -> None:
+def test_every_requirement_is_tested_or_explained() -> None:
     assert coverage_page.unexplained() == set()
 
 

@@ -86,11 +86,13 @@ def test_a_configured_provider_is_read_and_its_key_comes_from_the_environment(
     driver = "openai"
     base_url = "http://127.0.0.1:1234/v1"
     api_key_env = "SOME_KEY"
+    headers = {"X-Team" = "search", "X-Pass" = "secret"}
     [aliases]
     default = "local:small"
     """
     monkeypatch.setenv("SOME_KEY", "secret")
     config = parse_config(text, Path("config.toml"))
+    assert config.providers["local"].headers == {"X-Team": "search", "X-Pass": "secret"}
     assert config.providers["local"].key() == "secret"
     assert config.aliases == {"default": "local:small"}
     assert "secret" not in repr(config)
@@ -102,8 +104,14 @@ def test_a_configured_provider_is_read_and_its_key_comes_from_the_environment(
         (b"[limits]\nrunning = 3", 'unknown key "limits.running"'),
         (b"colour = 1", 'unknown key "colour"'),
         (b"[providers.x]\ndriver = 'cobol'", "providers.x.driver"),
+        (b"[providers.x]\ndriver = 'openai'\nheaders = {'a b' = 'c'}", "'a b' is not a header"),
+        (b"[providers.x]\ndriver = 'openai'\nheaders = {a = \"b\\nc\"}", "'a' is not a header"),
         (b"[aliases]\nfast = 'nobody:model'", 'no provider "nobody" is configured'),
         (b"[aliases]\nfast = 'model'", 'must be "provider:model"'),
+        (b"[terminals]\nscrollback_lines = 99", "terminals.scrollback_lines: "),
+        (b"[terminals]\nscrollback_lines = 50001", "less than or equal to 50000"),
+        (b"[terminals]\nscrollback_lines = 'all'", "terminals.scrollback_lines: "),
+        (b"[terminals]\nlines = 3", 'unknown key "terminals.lines"'),
         (b"[limits\n", "not valid TOML"),
         (b"\xff\xfe", "not UTF-8"),
         (b"providers = 3", "providers"),

@@ -45,9 +45,11 @@ def test_a_file_is_read_with_its_defaults_and_a_hash(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("K-127")
-def test_the_hash_changes_with_the_meaning_and_not_with_the_comments(tmp_path: Path) -> None:
+def test_the_hash_changes_with_every_byte_of_the_file(tmp_path: Path) -> None:
     first = project_file.load(write(tmp_path, GOOD)).hash
-    assert project_file.load(write(tmp_path, "# a remark\n" + GOOD)).hash == first
+    assert project_file.load(write(tmp_path, GOOD)).hash == first
+    for other in ("# a remark\n" + GOOD, GOOD + "\n", GOOD.replace(": ", ":  ", 1)):
+        assert project_file.load(write(tmp_path, other)).hash != first
     assert project_file.load(write(tmp_path, GOOD.replace("2", "3"))).hash != first
 
 

@@ -35,6 +35,16 @@ def test_the_ring_keeps_ten_thousand_lines_and_not_many_more() -> None:
     assert not ring.whole
 
 
+@pytest.mark.req("K-049")
+@pytest.mark.parametrize("lines_max", [3_000, 50_000])
+def test_the_ring_keeps_as_many_lines_as_configured(lines_max: int) -> None:
+    ring = Ring(lines_max=lines_max)
+    for _ in range(lines_max + 5_000):
+        ring.append(b"x" * 299 + b"\n")
+    kept = ring.read(ring.start, ring.end - ring.start).count(b"\n")
+    assert lines_max - 60 <= kept <= lines_max + 60
+
+
 def test_bytes_bound_the_ring_when_lines_do_not() -> None:
     ring = Ring()
     for _ in range(100):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.domain.scrollback import LINES_DEFAULT, LINES_MAX
 from holdfast.terminal.protocol import Frame, FrameType
 from holdfast.terminal.screens.screend import Emulator, merge_feeds, unfinished, without_lost_lines
 from holdfast.terminal.screens.serialise import serialise
@@ -28,7 +29,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=60))
 def test_a_snapshot_looks_like_its_terminal(pieces: list[bytes]) -> None:
     original = drawn(b"".join(pieces), 20, 5)
-    data, _ = serialise(original, history=True)
+    data, _ = serialise(original, history=LINES_DEFAULT)
     copy = drawn(data, 20, 5)
     assert copy.text() == original.text()
     assert cells(copy) == cells(original)
@@ -39,6 +40,16 @@ def test_a_snapshot_looks_like_its_terminal(pieces: list[bytes]) -> None:
     if original.mode(7):
         wraps = copy.get("cursor_pending_wrap", "bool")
         assert wraps == original.get("cursor_pending_wrap", "bool")
+
+
+@pytest.mark.parametrize("erase", [b"\x1b[2S", b"\x1b[44m\x1b[2S", b"\x1b7\x1b[1K\x1b8"])
+def test_a_pending_wrap_after_an_erased_cell_is_kept(erase: bytes) -> None:
+    original = drawn(b"x" * 40 + erase, 20, 5)
+    data, _ = serialise(original, history=LINES_DEFAULT)
+    copy = drawn(data, 20, 5)
+    assert (copy.cursor, cells(copy)) == (original.cursor, cells(original))
+    assert copy.text() == original.text()
+    assert copy.get("cursor_pending_wrap", "bool") == original.get("cursor_pending_wrap", "bool")
 
 
 @pytest.mark.parametrize(
@@ -53,27 +64,40 @@ def test_a_snapshot_looks_like_its_terminal(pieces: list[bytes]) -> None:
 )
 def test_gaps_and_bare_backgrounds_are_exact(stream: bytes) -> None:
     original = drawn(stream, 12, 4)
-    data, _ = serialise(original, history=True)
+    data, _ = serialise(original, history=LINES_DEFAULT)
     assert cells(drawn(data, 12, 4)) == cells(original)
 
 
 @pytest.mark.req("K-049")
 def test_ten_thousand_lines_of_history_are_in_the_snapshot() -> None:
     original = drawn(b"".join(b"line %d\r\n" % number for number in range(20_000)))
-    data, lines = serialise(original, history=True)
-    assert lines == 10_024
+    data, lines = serialise(original, history=LINES_DEFAULT)
+    assert lines == 10_023
     shown = drawn(data).contents().splitlines()
     assert shown[0] == f"line {20_000 - 10_000 - 23}"
     assert shown[-1] == "line 19999"
-    short, lines = serialise(original, history=False)
-    assert lines == 24
+    short, lines = serialise(original, history=0)
+    assert lines == 23
     assert drawn(short).text() == original.text()
+
+
+@pytest.mark.req("K-049")
+@pytest.mark.parametrize("kept", [500, LINES_MAX])
+def test_the_snapshot_has_as_many_lines_of_history_as_wanted(kept: int) -> None:
+    emulator = Emulator(0, 80, 24, kept)
+    numbers = range(kept + 5_000)
+    for first in numbers[::1000]:
+        emulator.feed(b"".join(b"line %d\r\n" % number for number in numbers[first:][:1000]))
+    data, lines = emulator.show(history=True)
+    assert lines == kept + 23
+    assert data.startswith(b"line %d\r\n" % (5_000 - 23))
+    assert b"line %d" % numbers[-1] in data
 
 
 @pytest.mark.parametrize("cut", range(1, 30))
 def test_a_snapshot_in_the_middle_of_a_sequence_goes_on_rightly(cut: int) -> None:
     stream = b"ab\x1b[31mred\xe2\x82\xac\x1b]0;title\x07\x1b[2;3Hend"
-    emulator = Emulator(0, 20, 5)
+    emulator = Emulator(0, 20, 5, LINES_DEFAULT)
     emulator.feed(stream[:cut])
     data, _ = emulator.show(history=True)
     assert emulator.seq == min(cut, len(stream))
@@ -84,11 +108,11 @@ def test_a_snapshot_in_the_middle_of_a_sequence_goes_on_rightly(cut: int) -> Non
 
 def test_lines_that_would_scroll_away_at_once_are_not_drawn() -> None:
     flood = b"".join(b"%d\r\n" % number for number in range(50_000))
-    short = without_lost_lines(flood)
+    short = without_lost_lines(flood, LINES_DEFAULT)
     assert len(short) < len(flood) / 3
     assert flood.endswith(short)
-    assert without_lost_lines(b"\x1b[1m" + flood) == b"\x1b[1m" + flood
-    assert without_lost_lines(b"one\r\ntwo") == b"one\r\ntwo"
+    assert without_lost_lines(b"\x1b[1m" + flood, LINES_DEFAULT) == b"\x1b[1m" + flood
+    assert without_lost_lines(b"one\r\ntwo", LINES_DEFAULT) == b"one\r\ntwo"
 
 
 def test_an_unfinished_sequence_is_found_at_the_end() -> None:

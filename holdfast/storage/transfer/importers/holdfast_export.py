@@ -20,7 +20,7 @@ from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
-from holdfast.storage.database.tables import Project, SessionRow
+from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.log import events
 from holdfast.storage.projects.projects import keep_file
 from holdfast.storage.sessions import purged_workflows, sessions, titles
@@ -169,11 +169,8 @@ def _project(db: Db, operator_id: str, parts: dict[str, Any], row: SessionRow) -
         found = db.connection().execute(select(_projects.c.id).where(mine, condition)).scalar()
         if found is not None:
             break
-    file = parts.get("project_file")
-    if file is not None:
-        if sha256(canonical(file)) != row.dsl_hash:
-            raise ValidationFailed("the project file of the export does not match its hash")
-        keep_file(db, row.dsl_hash, file)
+    if parts.get("project_file") is not None:
+        row.dsl_hash = _keep_project_file(db, parts, row.dsl_hash)
     if found is not None:
         return str(found)
     taken = db.connection().execute(select(_projects.c.id).where(_projects.c.id == row.project_id))
@@ -188,6 +185,22 @@ def _project(db: Db, operator_id: str, parts: dict[str, Any], row: SessionRow) -
     )
     insert_once(db, Project, project.model_dump())
     return project.id
+
+
+def _keep_project_file(db: Db, parts: dict[str, Any], dsl_hash: str) -> str:
+    """The hash to find it by: the session's where that file is known here, else its meaning's.
+
+    The file's bytes are not in the export, so a hash of them cannot be checked.
+    """
+    file = parts["project_file"]
+    meaning = sha256(canonical(file))
+    if meaning != (parts.get("project_file_hash") or dsl_hash):
+        raise ValidationFailed("the project file of the export does not match its hash")
+    kept = db.get(ProjectFileRow, dsl_hash)
+    if kept is not None and sha256(canonical(kept.content)) == meaning:
+        return dsl_hash
+    keep_file(db, meaning, file)
+    return meaning
 
 
 def _import_source(db: Db, operator_id: str, source: dict[str, Any]) -> str | None:

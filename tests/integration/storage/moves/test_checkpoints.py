@@ -111,6 +111,8 @@ def test_a_snapshot_shows_open_calls_subagents_and_prompts(either_workflow: Work
     assert (subagent["name"], subagent["state"]) == ("helper", "suspended")
     assert len(subagent["last_output"]) == 500
     assert subagent["last_output"].endswith("and still talking")
+    assert subagent["cage"] == {"id": None, "enabled": False, "kind": None, "network": True}
+    assert (subagent["pty_id"], subagent["pty_state"]) == (None, None)
     targets = {prompt["target"]: prompt for prompt in shown["prompts_in_effect"]}
     assert set(targets) == {"primary", "helper"}
     assert all(prompt["editable"] for prompt in targets.values())

@@ -89,6 +89,21 @@ def test_little_news_of_a_session_can_wait_and_much_cannot(
     workflow.say(session, "the third")
     assert memory.is_dirty(patient=True), "three messages are many here"
     memory.sync()
-    workflow.say(session, "x" * SETTINGS.sync.session_bytes)
-    assert memory.is_dirty(patient=True), "one long message is much"
+    workflow.say(session, "x" * (SETTINGS.sync.session_bytes - 1))
+    assert not memory.is_dirty(patient=True)
+    workflow.say(session, "x")
+    assert memory.is_dirty(patient=True), "long messages are much"
     index.close()
+
+
+@pytest.mark.req("O-029")
+@pytest.mark.parametrize(("said", "size"), [("é\\x", 4), ("漢字", 6), ("\U0001f389", 4), ("", 0)])
+def test_what_a_session_said_is_counted_in_bytes(
+    workflow: WorkflowDouble, said: str, size: int
+) -> None:
+    session = workflow.session()
+    first = workflow.say(session, "before")
+    workflow.say(session, said)
+    path = memory_sessions.path_of(session)
+    count = workflow.store.read(lambda db: memory_sessions.added_bytes(db, path, first.seq))
+    assert count == size
