@@ -117,8 +117,13 @@ def test_an_issue_has_one_live_session_and_keeps_its_todos(
     assert caller.http.delete(f"/sessions/{first['id']}/bind").json()["bound_issue"] is None
     bound = caller.http.put(bind, json={"issue_id": issue["id"]})
     assert (bound.status_code, bound.json()["bound_issue"]) == (200, issue["id"])
+    assert bound.json()["state"] == second["state"] == "idle"
     assert caller.http.get(f"/issues/{issue['id']}/todos").json() == listed
     assert caller.http.put(bind, json={"issue_id": new_id()}).status_code == 404
+    # A session that is over makes room for the next.
+    assert caller.http.delete(f"/sessions/{second['id']}?confirm=true").status_code == 200
+    third = caller.session(project["id"], bound_issue=issue["id"])
+    assert third["bound_issue"] == issue["id"]
 
 
 @pytest.mark.req("K-002")

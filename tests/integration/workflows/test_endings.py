@@ -153,7 +153,7 @@ async def test_a_session_ends_from_every_state(
         await worker.plain(session, "end")
 
 
-@pytest.mark.req("K-010", "K-025", "H-024")
+@pytest.mark.req("K-010", "K-025", "H-024", "H-046")
 async def test_a_reopened_session_is_answered_and_one_that_failed_stays_ended(
     worker: LocalWorker,
 ) -> None:
@@ -163,6 +163,8 @@ async def test_a_reopened_session_is_answered_and_one_that_failed_stays_ended(
     ended = worker.row(session)
     assert ended.ended_at is not None
     assert ended.end_reason
+    told = (await worker.event(session, "session.ended")).data
+    assert (told["session_id"], told["reason"]) == (session, ended.end_reason)
     assert (await worker.plain(session, "reopen")).state == "idle"
     reopened = worker.row(session)
     assert (reopened.ended_at, reopened.end_reason) == (None, None)

@@ -41,7 +41,7 @@ def word(text: str, *, prefix: bool = False) -> Leaf:
         ("東", word("東", prefix=True)),
     ],
 )
-@pytest.mark.req("H-031")
+@pytest.mark.req("H-031", "H-034")
 def test_a_query_means_what_it_says(text: str, expected: Query) -> None:
     assert parse(text) == expected
 
@@ -50,6 +50,7 @@ def test_a_query_means_what_it_says(text: str, expected: Query) -> None:
     ("text", "expected"),
     [
         ('"unclosed', word("unclosed")),
+        ('a "b c', Every((word("a"), word("b"), word("c")))),
         ("redis AND", word("redis")),
         ("OR redis", word("redis")),
         ("NOT redis", word("redis")),

@@ -170,11 +170,22 @@ def test_a_write_outlasts_a_stranger_who_holds_the_file(sqlite_store: OpenStore)
 
 @pytest.mark.req("H-023", "H-025", "H-026", "H-027")
 def test_messages_come_back_raw_and_as_a_conversation(library: SampleLibrary) -> None:
-    session = library.session(source="discord", parent_session_id=new_id())
+    parent, session = library.session(), new_id()
+    given = {"id": session, "source": "discord", "model_override": "stub:one"}
+    assert library.session(**given, parent_session_id=parent) == session
     call = {"id": "c1", "name": "shell", "arguments": {"command": "ls"}}
     library.say(session, "list it")
-    library.say(session, "", "primary", tool_calls=[call])
+    meta = {"finish_reason": "tool_calls", "reasoning": "look first"}
+    said = library.say(session, "", "primary", tool_calls=[call], tokens=7, meta=meta)
     library.say(session, "a b c", "tool", tool_call_id="c1", tool_name="shell")
+    raw = [row for row, _ in library.store.read(lambda db: messages.page(db, session, limit=10))]
+    assert [(row.role, row.content) for row in raw] == [
+        ("operator", "list it"),
+        ("primary", ""),
+        ("tool", "a b c"),
+    ]
+    assert (raw[1].id, raw[1].tool_calls, raw[1].tokens) == (said.id, [call], 7)
+    assert raw[1].meta == meta
 
     def replay(db: Db) -> list[TurnShown]:
         page = messages.page(db, session, limit=10)
@@ -193,7 +204,9 @@ def test_messages_come_back_raw_and_as_a_conversation(library: SampleLibrary) ->
         ],
     )
     assert (answered["role"], answered["tool_call_id"]) == ("tool", "c1")
-    assert library.store.read(lambda db: sessions.get(db, session)).source == "discord"
+    row = library.store.read(lambda db: sessions.get(db, session))
+    assert (row.source, row.model_override) == ("discord", "stub:one")
+    assert (row.created_by, row.parent_session_id) == (library.operator_id, parent)
 
 
 @pytest.mark.req("H-036")
@@ -202,7 +215,8 @@ def test_a_list_shows_how_a_session_began_and_when_it_was_last_used(library: Sam
     library.say(
         talked, "A first  question\nthat goes on for longer than a line of a list may be wide"
     )
-    last = library.say(talked, "an answer", "primary")
+    library.say(talked, "an answer", "primary")
+    last = library.say(talked, "A second question")
 
     def listed(db: Db) -> list[SessionShown]:
         wanted = session_views.Filter(library.operator_id)

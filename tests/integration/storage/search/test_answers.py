@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import delete
-from sqlmodel import col, select
+from sqlmodel import col
 
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
@@ -211,9 +211,3 @@ def begun_earlier(library: SampleLibrary, session_id: str) -> int:
     began = 1_700_000_000_000
     library.store.write(lambda db: change(db, SessionRow, session_id, created_at=began))
     return began
-
-
-def _number(db: Db, message_id: str) -> int:
-    number = db.exec(select(Message.number).where(Message.id == message_id)).one()
-    assert number is not None
-    return number

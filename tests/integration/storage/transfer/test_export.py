@@ -260,10 +260,13 @@ def test_pruning_takes_only_old_ended_sessions(sqlite_store: OpenStore) -> None:
     library = SampleLibrary(sqlite_store)
     old = now_ms() - 100 * removal.DAY_MS
     gone = library.session(state="ended", ended_at=old, source="cli")
+    unused = library.session(state="idle", source="cli")
+    long_ago = {"created_at": old, "updated_at": old, "last_active": old}
+    sqlite_store.write(lambda db: change(db, SessionRow, unused, **long_ago))
     kept = [
-        library.session(state="ended", ended_at=now_ms()),
-        library.session(state="idle"),
-        library.session(state="ended", ended_at=old, pinned=True),
+        unused,
+        library.session(state="ended", ended_at=now_ms(), source="cli"),
+        library.session(state="ended", ended_at=old, source="cli", pinned=True),
         library.session(state="ended", ended_at=old, source="web"),
     ]
 
@@ -301,6 +304,7 @@ def test_people_can_read_an_export(sqlite_store: OpenStore) -> None:
     assert written.startswith("# <script>alert(1)</script>")
 
 
+@pytest.mark.req("H-039")
 def test_all_sessions_are_exported_with_progress(sqlite_store: OpenStore) -> None:
     library = SampleLibrary(sqlite_store)
     ids = [library.session(source=source) for source in ("cli", "cli", "web")]
