@@ -170,7 +170,7 @@ def test_a_write_outlasts_a_stranger_who_holds_the_file(sqlite_store: OpenStore)
 
 @pytest.mark.req("H-023", "H-025", "H-026", "H-027")
 def test_messages_come_back_raw_and_as_a_conversation(library: SampleLibrary) -> None:
-    session = library.session(source="discord", parent_session_id=new_id())
+    session = library.session(source="discord", parent_session_id=library.session())
     call = {"id": "c1", "name": "shell", "arguments": {"command": "ls"}}
     library.say(session, "list it")
     library.say(session, "", "primary", tool_calls=[call])
