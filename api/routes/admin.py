@@ -24,6 +24,7 @@ class ReportShown(Shown):
     counts: dict[str, int]
     issue_count: int
     issues: list[dict[str, Any]]
+    dangling: list[dict[str, Any]]
     warnings: list[str]
 
 

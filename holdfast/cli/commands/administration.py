@@ -41,6 +41,7 @@ def doctor(
         path = "/admin/consistency"
         answer = client.request("POST", path, params={"mode": "deep" if deep else "quick"})
     lines = [json.dumps(issue, ensure_ascii=False) for issue in answer["issues"]] or ["sound"]
+    lines += [kind["words"] for kind in answer["dangling"]]
     lines += [f"warning: {warning}" for warning in answer["warnings"]]
     emit(answer, as_json=as_json, text="\n".join(lines))
     if answer["status"] != "ok":

@@ -19,8 +19,9 @@ from holdfast.storage.database.sqlite_driver import version_warning
 from holdfast.storage.database.trouble import StoreRefused
 
 # The newest revision of the chain. A store at another one is migrated, a newer one refused.
-REVISION = "0005"
-KNOWN_REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISION = "0006"
+KNOWN_REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+MIGRATION_LOCK = 0x486F6C64
 MIGRATIONS = Path(__file__).with_name("migrations")
 # Every kind of blob store, by the scheme of its URL.
 SCHEMES: dict[str, Callable[[str], BlobStore]] = {"file": FileBlobStore}
@@ -131,6 +132,9 @@ def _migrate(store: Store) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with store.writer.connect() as connection:
+        if not store.is_sqlite:
+            # `migrate.lock` holds on one machine only; whoever waits here finds the work done.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         connection.commit()

@@ -79,7 +79,8 @@ def find_row(db: Db, model: type[Row], key: Any, *, lock: bool = False) -> Row |
 @lru_cache(maxsize=256)
 def _by_id(place: Table, *, lock: bool) -> Select[Any]:
     wanted = select(place).where(place.c.id == bindparam(KEY))
-    return wanted.with_for_update() if lock else wanted
+    # FOR NO KEY UPDATE: who adds a row that names this one need not wait (decision 19).
+    return wanted.with_for_update(key_share=True) if lock else wanted
 
 
 def insert_once(db: Db, model: type[SQLModel], values: Mapping[str, Any]) -> bool:

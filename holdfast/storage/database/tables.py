@@ -83,7 +83,7 @@ class SessionRow(SQLModel, table=True):
         Index("ix_sessions_title", "created_by", "title", unique=True),
     )
     id: str = Field(primary_key=True)
-    project_id: str
+    project_id: str = Field(foreign_key="projects.id")
     created_by: str
     state: str = "idle"
     version: int = 0
@@ -96,9 +96,11 @@ class SessionRow(SQLModel, table=True):
     source: str = "api"
     mode: str = "auto"
     forked_from: str | None = None
-    parent_session_id: str | None = Field(default=None, index=True)
+    parent_session_id: str | None = Field(
+        default=None, index=True, foreign_key="sessions.id", ondelete="SET NULL"
+    )
     model_override: str | None = None
-    bound_issue: str | None = Field(default=None, index=True)
+    bound_issue: str | None = Field(default=None, index=True, foreign_key="issues.id")
     working_directory: str
     dsl_hash: str
     current_head: str | None = None
@@ -157,7 +159,7 @@ class Message(SQLModel, table=True):
         default=None, sa_column=Column(_NUMBER, primary_key=True, autoincrement=True)
     )
     id: str = Field(unique=True)
-    session_id: str
+    session_id: str = Field(foreign_key="sessions.id")
     run_id: str | None = Field(default=None, index=True)
     seq: int
     role: str  # operator | primary | subagent | system | tool
@@ -208,7 +210,7 @@ class Run(SQLModel, table=True):
         Index("ix_runs_head", "session_id", "last_head"),
     )
     id: str = Field(primary_key=True)
-    session_id: str
+    session_id: str = Field(foreign_key="sessions.id")
     state: str  # pending | running | done | failed | cancelled
     created_at: int = _big()
     started_at: int | None = _big(default=None)
@@ -272,7 +274,7 @@ class ToolCallRow(SQLModel, table=True):
 
     __tablename__ = "tool_calls"
     id: str = Field(primary_key=True)
-    run_id: str = Field(index=True)
+    run_id: str = Field(index=True, foreign_key="runs.id")
     session_id: str = Field(index=True)
     caller: str
     provider_call_id: str = ""
@@ -295,7 +297,7 @@ class SubagentInvocation(SQLModel, table=True):
     __tablename__ = "subagent_invocations"
     __table_args__ = (Index("ix_invocations_head", "session_id", "last_head"),)
     id: str = Field(primary_key=True)
-    run_id: str = Field(index=True)
+    run_id: str = Field(index=True, foreign_key="runs.id")
     session_id: str = Field(index=True)
     subagent_name: str
     agent_path: str

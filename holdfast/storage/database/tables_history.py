@@ -59,7 +59,7 @@ class Checkpoint(SQLModel, table=True):
         Index("ix_checkpoints_head", "session_id", "last_head"),
     )
     id: str = Field(primary_key=True)
-    session_id: str
+    session_id: str = Field(foreign_key="sessions.id")
     run_id: str | None = None
     created_at: int = _big()
     created_by: str  # operator | model | compaction | budget
@@ -93,7 +93,7 @@ class PromptEdit(SQLModel, table=True):
 
     __tablename__ = "prompt_edits"
     id: str = Field(primary_key=True)
-    checkpoint_id: str = Field(index=True)
+    checkpoint_id: str = Field(index=True, foreign_key="checkpoints.id")
     session_id: str
     target: str
     old_hash: str
@@ -220,7 +220,7 @@ class PtyTranscript(SQLModel, table=True):
 
     __tablename__ = "run_pty_transcripts"
     id: str = Field(primary_key=True)
-    run_id: str | None = None
+    run_id: str | None = Field(default=None, index=True, foreign_key="runs.id", ondelete="SET NULL")
     session_id: str = Field(index=True)
     pty_id: str = Field(unique=True)
     transcript: str  # blob id

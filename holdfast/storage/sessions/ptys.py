@@ -15,7 +15,8 @@ from holdfast.domain.transcript import TEXT_CHARS_MAX, Transcript
 from holdfast.storage.database import blobs
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.rows import insert_once, table
+from holdfast.storage.database.rows import find_row, insert_once, table
+from holdfast.storage.database.tables import Run
 from holdfast.storage.database.tables_history import Pty, PtyTranscript
 from holdfast.storage.log import events
 from holdfast.storage.sessions.leases import attach_lease, held
@@ -67,7 +68,7 @@ def closed(db: Db, pty_id: str, transcript: Transcript, *, blob_id: str | None) 
     if blob_id is not None:
         row = PtyTranscript(
             id=new_id(),
-            run_id=pty.run_id,
+            run_id=_run_of(db, pty),
             session_id=pty.session_id,
             pty_id=pty_id,
             transcript=blob_id,
@@ -81,6 +82,12 @@ def closed(db: Db, pty_id: str, transcript: Transcript, *, blob_id: str | None) 
     )
     events.append(db, pty.session_id, gone, run_id=pty.run_id, row=("pty", pty_id))
     return True
+
+
+def _run_of(db: Db, pty: Pty) -> str | None:
+    """The terminal's run; None when a clear removed it while the terminal was open."""
+    run = None if pty.run_id is None else find_row(db, Run, pty.run_id)
+    return None if run is None else run.id
 
 
 def find(db: Db, pty_id: str) -> Pty | None:

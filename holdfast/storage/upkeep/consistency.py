@@ -25,6 +25,15 @@ _blobs, _sessions, _heads = table(Blob), table(SessionRow), table(Head)
 _messages, _events = table(Message), table(EventRow)
 
 
+@dataclass(frozen=True)
+class Dangling:
+    """Every row with one kind of reference that names nothing."""
+
+    type: str
+    count: int
+    words: str
+
+
 @dataclass
 class Report:
     """What was counted and what was found; at most `ISSUES_MAX` issues are listed."""
@@ -33,6 +42,8 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict)
     issues: list[IssueFound] = field(default_factory=list)
     issue_count: int = 0
+    # How many rows of each kind name what is missing, in words: all of them, listed or not.
+    dangling: list[Dangling] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     # The sessions whose rows are told of; None means everybody's.
     own: frozenset[str] | None = None
@@ -54,6 +65,7 @@ class Report:
             "counts": self.counts,
             "issue_count": self.issue_count,
             "issues": [asdict(issue) for issue in self.issues],
+            "dangling": [asdict(kind) for kind in self.dangling],
             "warnings": self.warnings,
         }
 
@@ -68,8 +80,12 @@ def check(store: OpenStore, mode: str = "deep", *, operator_id: str | None = Non
     report = Report(mode, warnings=store.warnings(), own=own)
     report.counts = store.read(partial(_counts, operator_id))
     for link in LINKS:
-        for issue in store.read(partial(_dangling, link)):
+        found = store.read(partial(_dangling, link, operator_id))
+        for issue in found:
             report.add(issue)
+        if found:
+            count = store.read(partial(_dangling_count, link, operator_id))
+            report.dangling.append(Dangling(link.issue, count, link.words(count)))
     for issue in store.read(_low_counters):
         report.add(issue)
     if mode == "deep":
@@ -135,21 +151,29 @@ def _counts(operator_id: str | None, db: Db) -> dict[str, int]:
     return {name: db.connection().execute(count).scalar_one() for name, count in counts.items()}
 
 
-def _dangling(link: Link, db: Db) -> list[IssueFound]:
+def _dangling(link: Link, operator_id: str | None, db: Db) -> list[IssueFound]:
     """Rows whose reference names nothing."""
+    source = link.source
+    rows = select(source.c[link.key].label("key"), source.c[link.session].label("session"))
+    found = db.connection().execute(_naming_nothing(rows, link, operator_id).limit(ISSUES_MAX))
+    return [IssueFound(link.issue, str(row.key), row.session) for row in found]
+
+
+def _dangling_count(link: Link, operator_id: str | None, db: Db) -> int:
+    rows = select(func.count()).select_from(link.source)
+    return int(db.connection().execute(_naming_nothing(rows, link, operator_id)).scalar_one())
+
+
+def _naming_nothing(rows: Select[Any], link: Link, operator_id: str | None) -> Select[Any]:
     source, target = link.source, link.target.alias()
     named = source.c[link.column]
-    rows = (
-        select(source.c[link.key].label("key"), source.c[link.session].label("session"))
-        .where(named.is_not(None), named != "")
-        .where(~select(target.c.id).where(target.c.id == named).exists())
-        .limit(ISSUES_MAX)
-    )
-    if link.only is not None:
-        rows = rows.where(link.only)
-    return [
-        IssueFound(link.issue, str(row.key), row.session) for row in db.connection().execute(rows)
-    ]
+    rows = rows.where(named.is_not(None), named != "")
+    rows = rows.where(~select(target.c.id).where(target.c.id == named).exists())
+    if operator_id is not None:
+        owned = _sessions.alias()
+        mine = select(owned.c.id).where(owned.c.created_by == operator_id)
+        rows = rows.where(source.c[link.session].in_(mine))
+    return rows if link.only is None else rows.where(link.only)
 
 
 def _low_counters(db: Db) -> list[IssueFound]:

@@ -10,14 +10,22 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import (
     Call,
     Message,
+    Project,
     Run,
     SessionRow,
     SubagentInvocation,
     Supersession,
     ToolCallRow,
 )
-from holdfast.storage.database.tables_history import Blob, Checkpoint, Derivation, Head, PromptEdit
-from holdfast.storage.database.tables_library import Alias, Chat
+from holdfast.storage.database.tables_history import (
+    Blob,
+    Checkpoint,
+    Derivation,
+    Head,
+    PromptEdit,
+    PtyTranscript,
+)
+from holdfast.storage.database.tables_library import Alias, Chat, Issue
 
 _sessions, _heads, _runs, _blobs = table(SessionRow), table(Head), table(Run), table(Blob)
 _messages, _checkpoints, _calls = table(Message), table(Checkpoint), table(Call)
@@ -47,11 +55,21 @@ class Link:
     session: str = "session_id"
     only: ColumnElement[bool] | None = None
 
+    def words(self, count: int) -> str:
+        """How many rows name what is missing, as a sentence."""
+        rows, name = ("1 row", "names") if count == 1 else (f"{count} rows", "name")
+        return (
+            f"{rows} of {self.source.name} {name} a row of {self.target.name} that is missing"
+            f" ({self.column}); kept as {'it is' if count == 1 else 'they are'}"
+        )
+
 
 LINKS = (
     Link("current-head-missing", _sessions, "current_head", _heads, session="id"),
     Link("current-checkpoint-missing", _sessions, "current_checkpoint", _checkpoints, session="id"),
     Link("active-run-missing", _sessions, "active_run", _runs, session="id"),
+    Link("session-project-missing", _sessions, "project_id", table(Project), session="id"),
+    Link("session-issue-missing", _sessions, "bound_issue", table(Issue), session="id"),
     Link("parent-session-missing", _sessions, "parent_session_id", _sessions, session="id"),
     Link("head-session-missing", _heads, "session_id", _sessions),
     Link("head-basis-missing", _heads, "basis", _heads),
@@ -90,6 +108,8 @@ LINKS = (
     Link("call-run-missing", _calls, "run_id", _runs),
     Link("call-request-missing", _calls, "request_ref", _blobs),
     Link("call-response-missing", _calls, "message_id", _messages, only=_answered),
+    Link("tool-call-run-missing", _tools, "run_id", _runs),
+    Link("transcript-run-missing", table(PtyTranscript), "run_id", _runs),
     Link("tool-output-missing", _tools, "output_ref", _blobs),
     Link("invocation-caller-missing", _invocations, "session_id", _sessions),
     Link("invocation-run-missing", _invocations, "run_id", _runs),

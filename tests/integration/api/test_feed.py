@@ -11,6 +11,7 @@ from holdfast.domain.errors import ValidationFailed
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db, Store
 from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import insert_once
 from holdfast.storage.database.tables import Project, SessionRow
 from holdfast.storage.log import events, frames
 from holdfast.storage.log.feed import ANY, Feed
@@ -20,17 +21,21 @@ from holdfast.storage.sessions import leases, running_counts, session_views, ses
 from holdfast.storage.sessions.session_views import Filter, SessionShown
 
 
-def make_session(store: OpenStore, operator_id: str = "o", project_id: str = "p") -> str:
-    session_id = new_id()
+def make_project(db: Db) -> None:
+    project = Project(id="p", created_by="o", name="p", path="/tmp", dsl_hash="h")
+    insert_once(db, Project, project.model_dump())
+
+
+def make_session(store: OpenStore, operator_id: str = "o") -> str:
     row = SessionRow(
-        id=session_id,
-        project_id=project_id,
+        id=new_id(),
+        project_id="p",
         created_by=operator_id,
         working_directory="/tmp",
         dsl_hash="h",
     )
-    store.write(lambda db: sessions.create(db, row))
-    return session_id
+    store.write(make_project)
+    return store.write(lambda db: sessions.create(db, row).id)
 
 
 class RecordingFeed(Feed):
@@ -132,7 +137,7 @@ def test_a_page_of_sessions_costs_one_index_however_many_there_are(
     either_store: OpenStore,
 ) -> None:
     def fill(db: Db) -> None:
-        db.add(Project(id="p", created_by="o", name="p", path="/tmp", dsl_hash="h"))
+        make_project(db)
         for number in range(120):
             db.add(
                 SessionRow(

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from api.stream import tail as module
 from api.stream.tail import Gap, Tail
 from holdfast.domain.events import AttentionRequired
-from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.log import events, frames, news
 from holdfast.storage.log import feed as feed_module
 from holdfast.storage.log.feed import Feed
 from holdfast.storage.sessions import sessions
+from tests.support.sample_library import SampleLibrary
 
 
 @pytest.fixture
@@ -32,11 +31,7 @@ async def feed(sqlite_store: OpenStore) -> AsyncIterator[Feed]:
 
 
 def make_session(store: OpenStore) -> str:
-    row = SessionRow(
-        id=new_id(), project_id="p", created_by="o", working_directory="/tmp", dsl_hash="h"
-    )
-    store.write(lambda db: sessions.create(db, row))
-    return row.id
+    return SampleLibrary(store).session()
 
 
 def append(store: OpenStore, session_id: str, count: int) -> None:

@@ -12,12 +12,12 @@ import pytest
 from activities.terminals import Terminals
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.log import events
-from holdfast.storage.sessions import ptys, sessions
+from holdfast.storage.sessions import ptys
 from holdfast.terminal.errors import HostLost, TerminalError, UnknownProcess
 from holdfast.terminal.registry import IDLE_SECONDS
+from tests.support.sample_library import SampleLibrary
 from tests.support.servers.terminal_hosts import TestHost, eventually
 from worker.endings import file_forever
 from worker.upkeep import look_at_terminals
@@ -50,11 +50,7 @@ class TerminalsDouble:
 @pytest.fixture
 def pty(sqlite_store: OpenStore) -> Pty:
     """An open terminal of a session."""
-    session_id, pty_id = new_id(), new_id()
-    row = SessionRow(
-        id=session_id, project_id="p", created_by="o", working_directory="/tmp", dsl_hash="h"
-    )
-    sqlite_store.write(lambda db: sessions.create(db, row))
+    session_id, pty_id = SampleLibrary(sqlite_store).session(), new_id()
     return sqlite_store.write(lambda db: ptys.opened(db, Pty(id=pty_id, session_id=session_id)))
 
 

@@ -85,7 +85,7 @@ class ForeignUsage:
 
 @dataclass(frozen=True)
 class Parent:
-    """The session that this one goes on from, whether it is imported yet or not."""
+    """The session that this one goes on from; named only if it is imported before this one."""
 
     native_id: str
     started_ms: int
@@ -173,7 +173,7 @@ def _session(db: Db, operator_id: str, session_id: str, given: ForeignSession) -
         title=_title(db, operator_id, given.title),
         title_source=given.title_source,
         source=(given.source or given.origin)[:SOURCE_CHARS],
-        parent_session_id=_parent_id(operator_id, given),
+        parent_session_id=_parent_id(db, operator_id, given),
         archived=given.archived,
         pinned=given.pinned,
         preview=" ".join(asked.split())[:PREVIEW_CHARS],
@@ -190,10 +190,15 @@ def _session(db: Db, operator_id: str, session_id: str, given: ForeignSession) -
     )
 
 
-def _parent_id(operator_id: str, given: ForeignSession) -> str | None:
+def _parent_id(db: Db, operator_id: str, given: ForeignSession) -> str | None:
+    """The parent's id, if it is here: importers hand out parents before their children."""
     if given.parent is None:
         return None
-    return _session_id(given.origin, operator_id, given.parent.native_id, given.parent.started_ms)
+    parent = given.parent
+    found = sessions.find(
+        db, _session_id(given.origin, operator_id, parent.native_id, parent.started_ms)
+    )
+    return None if found is None else found.id
 
 
 def _title(db: Db, operator_id: str, title: str | None) -> str | None:

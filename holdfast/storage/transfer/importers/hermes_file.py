@@ -58,8 +58,9 @@ class HermesFile:
         self._columns["session_model_usage"] = self._there("session_model_usage", usage)
 
     def sessions(self) -> Iterator[dict[str, Any]]:
-        """Every session, the oldest first, with its system prompt."""
-        for row in self._rows("sessions", "ORDER BY started_at, id", ()):
+        """Every session with its system prompt: the oldest first, but parents before children."""
+        for session_id in self._parents_first():
+            row = next(self._rows("sessions", "WHERE id = ?", (session_id,)))
             if row.get("system_prompt") is None and row.get("system_prompt_hash"):
                 row["system_prompt"] = self._prompt(row["system_prompt_hash"])
             yield row
@@ -84,6 +85,22 @@ class HermesFile:
             return []
         rest = "WHERE session_id = ? ORDER BY model"
         return list(self._rows("session_model_usage", rest, (session_id,)))
+
+    def _parents_first(self) -> list[Any]:
+        """Ids in order of age, each after its parent; a clock that went back changes the ages."""
+        has_parents = "parent_session_id" in self._columns["sessions"]
+        column = "parent_session_id" if has_parents else "NULL"
+        query = f"SELECT id, {column} FROM sessions ORDER BY started_at, id"  # noqa: S608
+        parents = dict(self._connection.execute(query).fetchall())
+        ordered: dict[Any, None] = {}
+        for session_id in parents:
+            chain: dict[Any, None] = {}
+            one = session_id
+            while one in parents and one not in ordered and one not in chain:
+                chain[one] = None
+                one = parents[one]
+            ordered.update(dict.fromkeys(reversed(chain)))
+        return list(ordered)
 
     def _prompt(self, digest: str) -> str | None:
         if len(self._columns["system_prompts"]) != 2:

@@ -19,8 +19,9 @@ from holdfast.domain.lifecycle import State
 from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.rows import insert_once, table
+from holdfast.storage.database.rows import change, find_row, insert_once, table
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
+from holdfast.storage.database.tables_library import Issue
 from holdfast.storage.log import events
 from holdfast.storage.projects.projects import keep_file
 from holdfast.storage.sessions import purged_workflows, sessions, titles
@@ -108,25 +109,31 @@ def _import(db: Db, blobs: BlobStore, operator_id: str, parts: dict[str, Any]) -
     if known is not None:
         # Kept for a fork after a purge, or brought along by one: the whole takes its place.
         archive.delete_rows(db, row.id)
-        db.connection().execute(_sessions.delete().where(_sessions.c.id == row.id))
     row.project_id = _project(db, operator_id, parts, row)
     if row.title is not None and titles.holder(db, operator_id, row.title) is not None:
         row.title = titles.next_title(db, operator_id, row.title)
     blob_count = archive.put_blobs(db, blobs, parts.get("blobs") or {})
     _settle(row, parts)
     purged_workflows.drop(db, row.id)
-    insert_once(db, SessionRow, row.model_dump())
+    # The farthest source first, since each names the one it was forked from.
+    given = reversed(parts.get("sources") or [])
+    sources = [_import_source(db, operator_id, source, row.project_id) for source in given]
+    _drop_missing(db, row)
+    if known is None:
+        insert_once(db, SessionRow, row.model_dump())
+    else:
+        # In place: a deleted row would take the name of their parent from its forks.
+        change(db, SessionRow, row.id, **row.model_dump(exclude={"id"}))
     archive.put_rows(db, _own_rows(parts, row.id))
     broken = events.broken_link(db, row.id)
     if broken is not None:
         raise ValidationFailed(f"event {broken} of the export does not follow from those before")
-    sources = [_import_source(db, operator_id, source) for source in parts.get("sources") or []]
     return {
         "session_id": row.id,
         "imported": True,
         "messages": len(parts.get("messages") or []),
         "blobs": blob_count,
-        "sources": [source for source in sources if source is not None],
+        "sources": [source for source in reversed(sources) if source is not None],
     }
 
 
@@ -137,6 +144,16 @@ def _session_row(given: dict[str, Any], operator_id: str) -> SessionRow:
     row.created_by = operator_id
     row.purged = False
     return row
+
+
+def _drop_missing(db: Db, row: SessionRow) -> None:
+    """A parent or an issue of the store that made the export may not be in this one."""
+    if row.parent_session_id is not None and sessions.find(db, row.parent_session_id) is None:
+        row.parent_session_id = None
+    if row.bound_issue is not None:
+        found = find_row(db, Issue, row.bound_issue)
+        if found is None or found.project_id != row.project_id:
+            row.bound_issue = None
 
 
 def _own_rows(parts: dict[str, Any], session_id: str) -> dict[str, list[dict[str, Any]]]:
@@ -203,11 +220,12 @@ def _keep_project_file(db: Db, parts: dict[str, Any], dsl_hash: str) -> str:
     return meaning
 
 
-def _import_source(db: Db, operator_id: str, source: dict[str, Any]) -> str | None:
+def _import_source(db: Db, operator_id: str, source: dict[str, Any], project_id: str) -> str | None:
     """Bring along what the fork reads, unless the source itself is here."""
     # Exports of older versions hold the whole row.
     row = _session_row({**source["session"], **HIDDEN}, operator_id)
-    row.purged = True
+    row.purged, row.project_id = True, project_id
+    _drop_missing(db, row)
     if sessions.find(db, row.id) is not None:
         return None
     db.connection().execute(insert(_sessions).values(**row.model_dump()))

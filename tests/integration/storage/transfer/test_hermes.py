@@ -139,7 +139,7 @@ def test_what_later_schemas_know_comes_along(library: SampleLibrary, state_db: P
     assert len(library.found("summed")) == 1
 
 
-@pytest.mark.req("H-035")
+@pytest.mark.req("H-006", "H-035")
 def test_a_child_finds_its_parent_whenever_it_began(library: SampleLibrary, state_db: Path) -> None:
     connection = sqlite3.connect(state_db)
     connection.execute("UPDATE sessions SET started_at = 1700000000 WHERE id = ?", (SECOND,))
@@ -151,7 +151,7 @@ def test_a_child_finds_its_parent_whenever_it_began(library: SampleLibrary, stat
     connection.close()
     store = library.store
     assert isinstance(store, OpenStore)
-    second, first, lost = import_hermes(store, library.operator_id, state_db)
+    first, second, lost = import_hermes(store, library.operator_id, state_db)
     found = store.read(lambda db: lineage(db, sessions.get(db, second)))
     assert [item["id"] for item in found["ancestors"]] == [first]
     assert store.read(lambda db: sessions.get(db, lost)).parent_session_id is None

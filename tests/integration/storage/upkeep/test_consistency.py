@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -18,12 +17,14 @@ from holdfast.storage.database.tables_history import (
     EventRow,
     Head,
     PromptEdit,
+    PtyTranscript,
 )
-from holdfast.storage.database.tables_library import Alias, Chat
+from holdfast.storage.database.tables_library import Alias, Chat, Issue
 from holdfast.storage.moves import heads
 from holdfast.storage.upkeep import consistency
 from holdfast.storage.upkeep.consistency_links import LINKS, Link
 from tests.support.blob_files import blob_file
+from tests.support.orphan_rows import execute_unchecked
 from tests.support.workflow_double import WorkflowDouble
 
 
@@ -73,6 +74,15 @@ def filled(workflow: WorkflowDouble) -> tuple[str, str]:
             new_content="",
         )
         insert_once(db, PromptEdit, edit.model_dump())
+        seen = PtyTranscript(
+            id="seen", run_id=run_id, session_id=source, pty_id="pty", transcript=blob_id
+        )
+        insert_once(db, PtyTranscript, seen.model_dump())
+        issue = Issue(
+            id="issue", project_id=workflow.project_id, number=1, created_by="o", title="t"
+        )
+        insert_once(db, Issue, issue.model_dump())
+        change(db, SessionRow, source, bound_issue="issue")
 
     workflow.store.write(more)
     return source, fork
@@ -126,23 +136,17 @@ def _break(workflow: WorkflowDouble, link: Link) -> Callable[[], None]:
     place = link.source
     key, column = place.c[link.key], place.c[link.column]
 
-    def spoil(db: Db) -> tuple[Any, Any]:
-        row = db.connection().execute(
-            place.select().where(column.is_not(None), column != "").limit(1)
-        )
-        found = row.first()
-        assert found is not None, f"no row to break for {link.issue}"
-        db.connection().execute(
-            update(place).where(key == found._mapping[link.key]).values({link.column: "gone"})
-        )
-        return found._mapping[link.key], found._mapping[link.column]
-
-    which, before = workflow.store.write(spoil)
+    whole = place.select().where(column.is_not(None), column != "").limit(1)
+    found = workflow.store.read(lambda db: db.connection().execute(whole).first())
+    assert found is not None, f"no row to break for {link.issue}"
+    which, before = found._mapping[link.key], found._mapping[link.column]
+    spoil = update(place).where(key == which).values({link.column: "gone"})
+    execute_unchecked(workflow.store, spoil)
     named = "gone" if link.key == link.column else which
 
     def mend() -> None:
-        statement = update(place).where(key == named).values({link.column: before})
-        workflow.store.write(lambda db: db.connection().execute(statement).rowcount)
+        whole_again = update(place).where(key == named).values({link.column: before})
+        execute_unchecked(workflow.store, whole_again)
 
     return mend
 
@@ -225,11 +229,34 @@ def test_the_list_of_issues_has_a_limit(
     source = workflow.session()
     for _ in range(3):
         workflow.say(source, "x")
-    place = table(Message)
-    workflow.store.write(
-        lambda db: db.connection().execute(update(place).values(session_id="gone")).rowcount
-    )
+    execute_unchecked(workflow.store, update(table(Message)).values(session_id="gone"))
     assert len(consistency.check(workflow.opened, "quick").issues) == 2
+
+
+@pytest.mark.req("F-037", "K-002")
+def test_dangling_references_are_counted_in_words(
+    either_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consistency, "ISSUES_MAX", 2)
+    workflow = WorkflowDouble(either_store)
+    source = workflow.session()
+    run_id = workflow.begin(source)
+    for _ in range(3):
+        workflow.call(source, run_id)
+    execute_unchecked(workflow.store, update(table(ToolCallRow)).values(run_id="gone"))
+    report = consistency.check(workflow.opened, "quick").view()
+    assert report["dangling"] == [
+        {
+            "type": "tool-call-run-missing",
+            "count": 3,
+            "words": "3 rows of tool_calls name a row of runs that is missing (run_id);"
+            " kept as they are",
+        }
+    ]
+    mine = consistency.check(workflow.opened, "quick", operator_id=workflow.operator_id).view()
+    assert mine["dangling"] == report["dangling"]
+    stranger = consistency.check(workflow.opened, "quick", operator_id="somebody").view()
+    assert stranger["dangling"] == []
 
 
 def test_every_kind_of_reference_is_looked_at() -> None:
