@@ -14,7 +14,7 @@ from holdfast.agent.routes import Route, resolve
 from holdfast.agent.tokens import context_size, context_window, estimate_tools, estimate_turns
 from holdfast.agent.tools.offering import offered
 from holdfast.agent.tools.tool_spec import ToolSpec
-from holdfast.domain.canonical import canonical, sha256
+from holdfast.domain.canonical import sha256
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.settings.config import Config
 from holdfast.storage.database.blobs import BlobStore
@@ -23,7 +23,7 @@ from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.issues import todos
 from holdfast.storage.moves import compactions, prompt_edits
 from holdfast.storage.projects import projects
-from holdfast.storage.sessions import messages, sessions
+from holdfast.storage.sessions import messages, requests, sessions
 
 ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant", "tool": "tool"}
 SUMMARY = "summary"
@@ -44,7 +44,7 @@ class Context:
     route: Route
     turns: list[Turn]
     tools: list[ToolSpec]
-    message_ids: list[str]
+    messages: list[Message]  # in the order in which the model is shown them
     system_hash: str
     tokens: int
     window: int
@@ -63,16 +63,16 @@ class Context:
             self.tokens, upper=self.spec.compaction.upper, window=self.window, reserved=reserved
         )
 
-    def descriptor(self) -> dict[str, object]:
+    def descriptor(self, kind: str) -> dict[str, object]:
         """The request by reference: a growing conversation is never stored again."""
         return {
-            "request_version": 2,
-            "kind": "root-agent",
+            "request_version": requests.VERSION,
+            "kind": kind,
             "rendered": False,
-            "message_ids": [self.message_ids[0], self.message_ids[-1]] if self.message_ids else [],
-            "message_count": len(self.message_ids),
-            "messages_hash": sha256(canonical(self.message_ids)),
+            "message_ids": requests.ranges(self.messages),
+            "message_count": len(self.messages),
             "system_hash": self.system_hash,
+            "cache": {"id": self.session.cache_id},
             "provider": self.route.provider,
             "model": self.route.model,
         }
@@ -103,7 +103,8 @@ def build(
         subagents={name: one.description or "" for name, one in spec.subagents.items()},
     )
     rows = messages.history(db, session_id, agent_path=agent_path, invocation_id=invocation_id)
-    turns = [Turn("system", prompt), *(as_turn(row) for row in in_order(rows))]
+    shown = in_order(rows)
+    turns = [Turn("system", prompt), *(as_turn(row) for row in shown)]
     reminder = _reminder(db, session, turns) if root else None
     if reminder is not None:
         turns.append(reminder)
@@ -116,7 +117,7 @@ def build(
         route=route,
         turns=turns,
         tools=tools,
-        message_ids=[row.id for row in rows],
+        messages=shown,
         system_hash=sha256(prompt.encode("utf-8", "surrogatepass")),
         tokens=_reported_size(rows, turns, compactions.changed_at(db, session_id, agent_path))
         or ceil(estimated * compactions.correction(db, session_id, agent_path)),

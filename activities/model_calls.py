@@ -38,7 +38,15 @@ from holdfast.storage.database.tables_history import Blob
 from holdfast.storage.log import events, frames
 from holdfast.storage.moves import prompt_edits
 from holdfast.storage.projects import projects
-from holdfast.storage.sessions import calls, messages, runs, sessions, supersessions, tool_calls
+from holdfast.storage.sessions import (
+    calls,
+    messages,
+    requests,
+    runs,
+    sessions,
+    supersessions,
+    tool_calls,
+)
 from holdfast.storage.sessions.message_views import message_json
 
 # About half a minute for a provider that is away, two minutes for one that asks to wait.
@@ -72,7 +80,7 @@ class ModelActivities:
             await self.store.awrite(lambda db: calls.begin(db, call))
         # Written while the provider thinks, so that nobody waits for it with the write lock held.
         describing = asyncio.ensure_future(
-            asyncio.to_thread(self.store.blobs.put_json, context.descriptor())
+            asyncio.to_thread(self.store.blobs.put_json, context.descriptor(call.type))
         )
         stream = DeltaStream(
             self.store,
@@ -269,10 +277,11 @@ def _call(step: ModelStep, context: Context, attempt: int, message_id: str) -> C
         id=step.call_id,
         session_id=step.session_id,
         run_id=step.run_id,
+        head=context.session.current_head,
         step=step.step,
         attempt=attempt,
         agent_path=step.agent_path,
-        type="root-agent" if step.invocation_id is None else "subagent",
+        type=requests.ROOT if step.invocation_id is None else requests.SUBAGENT,
         model=context.route.model,
         provider=context.route.provider,
         message_id=message_id,

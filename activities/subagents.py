@@ -64,7 +64,8 @@ def _begin(db: Db, start: SubagentStart) -> SubagentBegun:
         tool_call_id=call.id,
         cage_id=None if spec.cage == "disabled" else start.invocation_id,
     )
-    invocations.begin(db, row, str(call.input.get("prompt") or ""))
+    prompt = str(call.input.get("prompt") or "")
+    invocations.begin(db, row, prompt, head=session.current_head)
     return begun
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from api.openapi import described
+from holdfast.storage.sessions.call_views import CallShown
 from holdfast.storage.sessions.message_views import MessageShown, TurnShown
 from holdfast.storage.sessions.run_views import RunShown
 from holdfast.storage.sessions.session_views import SessionShown
@@ -101,6 +102,13 @@ class RunsShown(TypedDict):
     """A page of runs."""
 
     items: list[RunShown]
+    next_cursor: str | None
+
+
+class CallsShown(TypedDict):
+    """A page of model calls."""
+
+    items: list[CallShown]
     next_cursor: str | None
 
 

@@ -19,7 +19,7 @@ from holdfast.agent.providers import complete
 from holdfast.agent.routes import Route, resolve
 from holdfast.agent.summary import summary_request
 from holdfast.agent.tokens import context_window, estimate
-from holdfast.domain.canonical import canonical, sha256
+from holdfast.domain.canonical import sha256
 from holdfast.domain.project_file import AgentSpec
 from holdfast.settings.config import Config
 from holdfast.storage.database import blobs
@@ -30,7 +30,7 @@ from holdfast.storage.database.tables import Call
 from holdfast.storage.database.tables_history import Blob
 from holdfast.storage.moves import compactions
 from holdfast.storage.projects import projects
-from holdfast.storage.sessions import calls
+from holdfast.storage.sessions import calls, requests
 
 COMMAND = "command:"
 OBSERVER_TIMEOUT_S = 10.0
@@ -130,7 +130,7 @@ class Compactors:
         turns = summary_request(removed, window=context_window(route, self.config), focus=focus)
         if instructions:
             turns[0] = Turn("system", f"{turns[0].text}\n\nAlso: {instructions}")
-        descriptor = _descriptor(route, removed, turns, job.summary_tokens_max)
+        descriptor = _descriptor(job, route, removed, turns)
         request = await asyncio.to_thread(self.store.blobs.put_json, descriptor)
         known = await self.store.aread(
             lambda db: compactions.summary_of_request(db, job.step.session_id, request.id)
@@ -151,9 +151,7 @@ class Compactors:
             failure = {"code": error.code, "message": error.message}
             await self.store.awrite(lambda db: calls.fail(db, job.step.compaction_id, failure))
             raise CompactorFailed(error.message) from error
-        await self.store.awrite(
-            lambda db: calls.finish(db, calls.get(db, job.step.compaction_id), bill(answer))
-        )
+        await self.store.awrite(lambda db: self._finish(db, job, answer))
         made.cost = _cost(answer)
         if not answer.text.strip():
             raise CompactorFailed("the model gave no summary")
@@ -175,12 +173,20 @@ class Compactors:
             session_id=job.step.session_id,
             run_id=job.step.run_id,
             agent_path=job.step.agent_path,
-            type="compaction",
+            type=requests.LEAF,
+            head=job.context.session.current_head,
             request_ref=blobs.commit(db, request),
             model=route.model,
             provider=route.provider,
         )
         calls.begin(db, call)
+
+    def _finish(self, db: Db, job: Job, answer: ModelAnswer) -> None:
+        """The whole answer is kept: the summary that is used may be cut, edited or rejected."""
+        text = answer.text.encode("utf-8", "surrogatepass")
+        response = blobs.commit(db, self.store.blobs.put(text, "text/plain"))
+        call = calls.get(db, job.step.compaction_id)
+        calls.finish(db, call, bill(answer), response_ref=response)
 
     async def _plugin(
         self, job: Job, made: Made, command: str, role: str, gone: list[str] | tuple[str, ...]
@@ -203,19 +209,22 @@ class Compactors:
         return result
 
 
-def _descriptor(
-    route: Route, removed: list[Entry], turns: list[Turn], tokens_max: int
-) -> dict[str, Any]:
-    """The request by reference; the same request has the same descriptor."""
+def _descriptor(job: Job, route: Route, removed: list[Entry], turns: list[Turn]) -> dict[str, Any]:
+    """The request as it was sent, for it is bounded; the same request has the same descriptor."""
+    removed_ids = {entry.id for entry in removed}
+    named = [row for row in job.context.messages if row.id in removed_ids]
     return {
-        "request_version": 2,
-        "kind": "compaction",
-        "rendered": False,
-        "message_ids": [entry.id for entry in removed],
+        "request_version": requests.VERSION,
+        "kind": requests.LEAF,
+        "rendered": True,
+        "messages": [{"role": turn.role, "text": turn.text} for turn in turns],
+        "message_ids": requests.ranges(named),
+        "message_count": len(named),
+        "system_hash": sha256(turns[0].text.encode("utf-8", "surrogatepass")),
+        "cache": None,
         "provider": route.provider,
         "model": route.model,
-        "turns_hash": sha256(canonical([[turn.role, turn.text] for turn in turns])),
-        "max_output_tokens": max(256, tokens_max),
+        "max_output_tokens": max(256, job.summary_tokens_max),
     }
 
 

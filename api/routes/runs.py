@@ -16,15 +16,16 @@ from api.dependencies import (
     StoreDep,
 )
 from api.errors import documented, gone_as_conflict
-from api.models import RunsShown
+from api.models import CallsShown, RunsShown
 from api.openapi import AnswerRoute
 from api.paging import by_time, cut, read_time
 from holdfast.domain.commands import Cancel
 from holdfast.domain.errors import NotFound
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Run
-from holdfast.storage.sessions import run_views, runs
+from holdfast.storage.sessions import call_views, run_views, runs
 from holdfast.storage.sessions.run_views import RunShown
+from holdfast.storage.sessions.session_views import make_cursor
 
 router = APIRouter(tags=["runs"], route_class=AnswerRoute)
 RunId = Annotated[str, Path(min_length=1, max_length=64)]
@@ -48,6 +49,27 @@ async def list_runs(
 async def show_run(session: OwnSession, run_id: RunId, store: StoreDep) -> RunShown:
     """One run."""
     return await store.aread(lambda db: run_views.view(db, _own(db, session.id, run_id)))
+
+
+@router.get("/sessions/{session_id}/runs/{run_id}/calls", responses=documented(404))
+async def list_calls(
+    session: OwnSession,
+    run_id: RunId,
+    store: StoreDep,
+    limit: PageLimit = 50,
+    cursor: PageCursor = None,
+) -> CallsShown:
+    """The run's model calls, oldest first, each with the ids of the messages it was shown."""
+
+    def page(db: Db) -> CallsShown:
+        run, after = _own(db, session.id, run_id), read_time(cursor)
+        found = call_views.of_run(db, store.blobs, run.id, limit=limit + 1, after=after)
+        items, following = cut(
+            found, limit, lambda call: make_cursor(call["created_at"], call["id"])
+        )
+        return {"items": items, "next_cursor": following}
+
+    return await store.aread(page)
 
 
 @router.post(

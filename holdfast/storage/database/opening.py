@@ -19,8 +19,8 @@ from holdfast.storage.database.sqlite_driver import version_warning
 from holdfast.storage.database.trouble import StoreRefused
 
 # The newest revision of the chain. A store at another one is migrated, a newer one refused.
-REVISION = "0006"
-KNOWN_REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISION = "0007"
+KNOWN_REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 MIGRATION_LOCK = 0x486F6C64
 MIGRATIONS = Path(__file__).with_name("migrations")
 # Every kind of blob store, by the scheme of its URL.

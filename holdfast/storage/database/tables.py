@@ -132,6 +132,8 @@ class SessionRow(SQLModel, table=True):
     actual_cost_usd: float | None = None
     cost_status: str | None = None
     cost_source: str | None = None
+    # Sessions with equal ids begin their requests with the same words: a fork has its source's.
+    cache_id: str | None = None
 
 
 class InboxMessage(SQLModel, table=True):
@@ -250,6 +252,8 @@ class Call(SQLModel, table=True):
     type: str = "root-agent"
     status: str = "started"
     request_ref: str | None = None
+    # A blob with a leaf call's answer; an agent's answer is the message `message_id` (decision 21).
+    response_ref: str | None = None
     error: dict[str, Any] | None = Field(default=None, sa_column=json_column())
     model: str | None = None
     provider: str | None = None
@@ -308,6 +312,13 @@ class SubagentInvocation(SQLModel, table=True):
     exited_at: int | None = _big(default=None)
     exit_code: int | None = None
     error: dict[str, Any] | None = Field(default=None, sa_column=json_column())
+    # Decision 20: a subagent works in its caller's session and begins with an empty context.
+    type: str | None = "subagent"
+    callee_session: str | None = None
+    caller_head_before: str | None = None
+    caller_head_after: str | None = None
+    callee_head_before: str | None = None
+    callee_head_after: str | None = None
     # The first head that lists the row, and the last one that lists it as it is now.
     first_head: int | None = None
     last_head: int | None = None

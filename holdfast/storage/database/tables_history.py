@@ -173,10 +173,12 @@ class Head(SQLModel, table=True):
     final_summary: str | None = Field(default=None, sa_column=text_column())
     run_id: str | None = Field(default=None, index=True)
     checkpoint_id: str | None = Field(default=None, index=True)
+    snapshot_ref: str | None = None  # the hash of the checkpoint's snapshot
     message_seq: int = 0
     change: int = 0
     message_count: int = 0
     created_at: int = _big()
+    cache_id: str | None = None
 
 
 class Derivation(SQLModel, table=True):

@@ -65,6 +65,7 @@ def fork(
         "mode": source.mode,
         "model_override": source.model_override,
         "source": source.source,
+        "cache_id": source.cache_id,
     }
     given = {name: value for name, value in columns.items() if value is not None}
     row = SessionRow(

@@ -72,8 +72,9 @@ KINDS = {
     "calls": Kind(
         Call,
         _names(
-            "id run_id step attempt agent_path type status request_ref model "
-            "provider input_tokens output_tokens"
+            "id run_id head step attempt agent_path type status request_ref message_id "
+            "response_ref model provider input_tokens output_tokens cost_usd created_at "
+            "completed_at"
         ),
         lambda row: row.completed_at is not None,
     ),
@@ -88,7 +89,8 @@ KINDS = {
     "invocations": Kind(
         SubagentInvocation,
         _names(
-            "id run_id subagent_name agent_path tool_call_id state spawned_at exited_at exit_code"
+            "id type run_id subagent_name agent_path tool_call_id callee_session "
+            "caller_head_before callee_head_before state spawned_at exited_at exit_code"
         ),
         lambda row: row.state in ("done", "failed", "killed"),
     ),
@@ -215,6 +217,8 @@ def message_entry(row: Row[Any]) -> dict[str, Any]:
         "role": row.role,
         "agent_path": row.agent_path,
         "content_hash": sha256(row.content.encode("utf-8", "surrogatepass")),
+        "char_count": len(row.content),
+        "created_at": row.created_at,
     }
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, select, update
 
-from holdfast.domain.canonical import canonical
+from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import HeadCreated
@@ -20,8 +20,8 @@ from holdfast.storage.database import blobs as blob_rows
 from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, change, find_row, fresh, insert_once, made, table
-from holdfast.storage.database.tables import Message, Run, SessionRow
-from holdfast.storage.database.tables_history import Derivation, Head
+from holdfast.storage.database.tables import Message, Run, SessionRow, SubagentInvocation
+from holdfast.storage.database.tables_history import Checkpoint, Derivation, Head
 from holdfast.storage.log import events
 from holdfast.storage.moves.head_deltas import (
     KINDS,
@@ -38,8 +38,11 @@ DELTA_VERSION = 1
 COLLECTIONS = ("messages", *KINDS, "heads")
 INLINE_BYTES_MAX = 32 * 1024
 SUMMARY_CHARS = 200
+# What a checkpoint holds and never changes.
+SNAPSHOT_FACTS = ("message_seq", "change", "snapshot", "prompts")
 _heads, _messages, _runs = table(Head), table(Message), table(Run)
-_derivations = table(Derivation)
+_derivations, _checkpoints = table(Derivation), table(Checkpoint)
+_invocations = table(SubagentInvocation)
 _DERIVED = select(_derivations).where(_derivations.c.target_session == bindparam(KEY))
 _FINAL = (
     select(_messages.c.id, _messages.c.content)
@@ -47,6 +50,17 @@ _FINAL = (
     .where(_runs.c.id == bindparam(KEY))
 )
 _LAST_NUMBER = select(func.max(_heads.c.number)).where(_heads.c.session_id == bindparam(KEY))
+_SNAPSHOT = select(_checkpoints).where(_checkpoints.c.id == bindparam(KEY))
+# Subagents whose end this head is the first to hold.
+_ENDED = (
+    update(_invocations)
+    .where(
+        _invocations.c.session_id == bindparam(KEY),
+        _invocations.c.last_head == bindparam("head_number"),
+        _invocations.c.caller_head_after.is_(None),
+    )
+    .values(caller_head_after=bindparam("head_id"), callee_head_after=bindparam("head_id"))
+)
 _CAUSES = {
     name: select(_heads).where(
         _heads.c.session_id == bindparam(KEY), _heads.c[name] == bindparam("cause")
@@ -90,12 +104,18 @@ def create(
         final_summary=None if final is None else final[1][:SUMMARY_CHARS],
         run_id=run_id,
         checkpoint_id=checkpoint_id,
+        snapshot_ref=facts["snapshot_ref"],
         message_seq=session.message_seq,
         change=session.change_seq,
         message_count=session.message_count,
         created_at=now_ms(),
+        cache_id=session.cache_id,
     )
     insert_once(db, Head, head.model_dump())
+    if _has_delta(collections["invocations"]):
+        db.connection().execute(
+            _ENDED, {KEY: session_id, "head_number": number, "head_id": head.id}
+        )
     change(db, SessionRow, session_id, current_head=head.id)
     created = HeadCreated(head_id=head.id, basis=head.basis)
     events.append(db, session_id, created, run_id=run_id, row=("head", head.id))
@@ -149,6 +169,11 @@ def materialize(
     state = {key: value for key, value in roots[head_id].items() if key != "collections"}
     state["collections"] = {name: _gather(blobs, roots, head_id, name) for name in names}
     return state
+
+
+def snapshot_ref(checkpoint: Any) -> str:
+    """The hash of a checkpoint's snapshot, by which its head names it."""
+    return sha256(canonical({name: getattr(checkpoint, name) for name in SNAPSHOT_FACTS}))
 
 
 def head_json(head: Head, *, current: str | None) -> dict[str, Any]:
@@ -246,7 +271,7 @@ def _facts(
     checkpoint_id: str | None,
 ) -> dict[str, Any]:
     derivation = db.connection().execute(_DERIVED, {KEY: session.id}).first()
-    names = ("id", "project_id", "created_by", "created_at", "forked_from", "dsl_hash")
+    names = ("id", "project_id", "created_by", "created_at", "forked_from", "dsl_hash", "cache_id")
     return {
         "version": STATE_VERSION,
         "basis": None if basis is None else basis.id,
@@ -256,6 +281,7 @@ def _facts(
         else {"source_session": derivation.source_session, "source_head": derivation.source_head},
         "run_id": run_id,
         "snapshot_id": checkpoint_id,
+        "snapshot_ref": _snapshot(db, checkpoint_id),
         "prompts": session.prompts,
         # High-water marks: a session restored from here never uses a number twice.
         "counters": {
@@ -266,6 +292,16 @@ def _facts(
             "heads": number,
         },
     }
+
+
+def _snapshot(db: Db, checkpoint_id: str | None) -> str | None:
+    if checkpoint_id is None:
+        return None
+    return snapshot_ref(db.connection().execute(_SNAPSHOT, {KEY: checkpoint_id}).one())
+
+
+def _has_delta(part: dict[str, Any]) -> bool:
+    return part["delta"] is not None or part["delta_ref"] is not None
 
 
 def _final_message(db: Db, run_id: str | None) -> tuple[str, str] | None:

@@ -14,11 +14,10 @@ from holdfast.storage.database.rows import KEY, by_key, change, find_row, insert
 from holdfast.storage.database.tables import Call, Message, Run, SessionRow
 from holdfast.storage.database.tables_history import Frame
 from holdfast.storage.log import events
+from holdfast.storage.sessions import requests
 
 _calls, _runs, _sessions, _frames = table(Call), table(Run), table(SessionRow), table(Frame)
 _messages = table(Message)
-# Steps are those of the run's own loop; subagents and compactions have none of their own here.
-ROOT = "root-agent"
 TOKENS = (
     "input_tokens",
     "output_tokens",
@@ -88,6 +87,8 @@ def begin(db: Db, call: Call) -> None:
             message_id=call.message_id,
             request_ref=call.request_ref,
             error=None,
+            completed_at=None,
+            last_head=None,
         )
 
 
@@ -108,7 +109,8 @@ def finish(db: Db, call: Call, bill: Bill, **columns: Any) -> None:
     )
     _add_to_session(db, call.session_id, bill, used)
     if call.run_id is not None:
-        _add_to_run(db, call.run_id, bill, steps=1 if call.type == ROOT else 0)
+        # Steps are those of the run's own loop; subagents and leaf calls add none.
+        _add_to_run(db, call.run_id, bill, steps=1 if call.type == requests.ROOT else 0)
     put = CallPut(call_id=call.id, status="done", call_type=call.type)
     events.append(db, call.session_id, put, run_id=call.run_id, row=("call", call.id))
 

@@ -23,10 +23,15 @@ _OPEN_OF_RUN = select(_invocations).where(
 )
 
 
-def begin(db: Db, row: SubagentInvocation, prompt: str) -> None:
-    """Store a subagent that starts, with its prompt as the first message it sees."""
+def begin(db: Db, row: SubagentInvocation, prompt: str, *, head: str | None = None) -> None:
+    """Store a subagent that starts, with its prompt as the first message it sees.
+
+    `head` is its caller's. It works in its caller's session, from an empty context (decision 20).
+    """
     row.spawned_at = now_ms()
     row.state = "running"
+    row.callee_session = row.session_id
+    row.caller_head_before = head
     if not insert_once(db, SubagentInvocation, row.model_dump()):
         return
     message = messages.append(

@@ -37,10 +37,16 @@ class InvocationShown(TypedDict):
     """A subagent at work in a run."""
 
     id: str
+    type: str | None
     run_id: str
     subagent_name: str
     agent_path: str
     cage_id: str | None
+    callee_session: str | None
+    caller_head_before: str | None
+    caller_head_after: str | None
+    callee_head_before: str | None
+    callee_head_after: str | None
     state: str
     spawned_at: int
     exited_at: int | None

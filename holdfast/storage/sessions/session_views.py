@@ -78,6 +78,7 @@ class StoredSession(TypedDict):
     archived: bool
     pinned: bool
     working_directory: str
+    cache_id: str | None
     last_active: int
 
 

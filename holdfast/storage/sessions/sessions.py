@@ -34,6 +34,7 @@ def create(db: Db, row: SessionRow) -> SessionRow:
     """Store a new idle session and say so; the same id twice is stored once."""
     values = row.model_dump()
     values["created_at"] = values["updated_at"] = values["last_active"] = now_ms()
+    values["cache_id"] = row.cache_id or row.id
     if insert_once(db, SessionRow, values):
         created = SessionCreated(
             session_id=row.id,

@@ -15,6 +15,12 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.database.tables_history import Blob, EventRow, Head
 from holdfast.storage.log import events
+from holdfast.storage.upkeep.consistency_facts import (
+    FACT_LINKS,
+    SNAPSHOTS,
+    fact_issues,
+    snapshot_issue,
+)
 from holdfast.storage.upkeep.consistency_heads import IssueFound, head_issues
 from holdfast.storage.upkeep.consistency_links import LINKS, Link
 
@@ -79,13 +85,15 @@ def check(store: OpenStore, mode: str = "deep", *, operator_id: str | None = Non
     own = None if operator_id is None else store.read(partial(_own, operator_id))
     report = Report(mode, warnings=store.warnings(), own=own)
     report.counts = store.read(partial(_counts, operator_id))
-    for link in LINKS:
+    for link in (*LINKS, *FACT_LINKS):
         found = store.read(partial(_dangling, link, operator_id))
         for issue in found:
             report.add(issue)
         if found:
             count = store.read(partial(_dangling_count, link, operator_id))
             report.dangling.append(Dangling(link.issue, count, link.words(count)))
+    for issue in store.read(partial(fact_issues, limit=ISSUES_MAX)):
+        report.add(issue)
     for issue in store.read(_low_counters):
         report.add(issue)
     if mode == "deep":
@@ -98,10 +106,11 @@ def _deep(store: OpenStore) -> Iterator[IssueFound]:
     for batch in _pages(store, select(_blobs).order_by(_blobs.c.id), "id"):
         for row in batch:
             yield from _blob_issues(store, row)
-    known: dict[str, bool] = {}
     for batch in _pages(store, select(_heads).order_by(_heads.c.id), "id"):
         for row in batch:
-            yield from head_issues(store, Head(**row._mapping), known)
+            yield from head_issues(store, Head(**row._mapping))
+    for batch in _pages(store, SNAPSHOTS, "id"):
+        yield from filter(None, map(snapshot_issue, batch))
     for batch in _pages(store, select(_sessions.c.id).order_by(_sessions.c.id), "id"):
         for row in batch:
             broken = store.read(partial(_broken_link, row.id))

@@ -27,8 +27,8 @@ class IssueFound:
     session_id: str | None = None
 
 
-def head_issues(store: OpenStore, head: Head, known: dict[str, bool]) -> Iterator[IssueFound]:
-    """What is wrong with one head; `known` remembers which components were read already."""
+def head_issues(store: OpenStore, head: Head) -> Iterator[IssueFound]:
+    """What is wrong with one head."""
     if head.state_ref != f"sha256:{head.id}":
         yield IssueFound("head-state-ref-mismatch", head.id, head.session_id)
     try:
@@ -41,7 +41,7 @@ def head_issues(store: OpenStore, head: Head, known: dict[str, bool]) -> Iterato
         return
     yield from _disagreements(head, root)
     for name, part in parts:
-        yield from _component_issues(store, head, name, part, known)
+        yield from _component_issues(store, head, name, part)
 
 
 def _disagreements(head: Head, root: dict[str, Any]) -> Iterator[IssueFound]:
@@ -50,7 +50,11 @@ def _disagreements(head: Head, root: dict[str, Any]) -> Iterator[IssueFound]:
         "head-state-session-mismatch": (root.get("session", {}).get("id"), head.session_id),
         "head-state-basis-mismatch": (root.get("basis"), head.basis),
         "head-state-final-ref-mismatch": (root.get("final_ref"), head.final_ref),
-        "head-state-snapshot-ref-mismatch": (root.get("snapshot_id"), head.checkpoint_id),
+        "head-state-snapshot-ref-mismatch": (
+            # Roots of older builds hold the id alone.
+            (root.get("snapshot_id"), root.get("snapshot_ref", head.snapshot_ref)),
+            (head.checkpoint_id, head.snapshot_ref),
+        ),
     }
     for issue, (said, fact) in facts.items():
         if said != fact:
@@ -58,27 +62,34 @@ def _disagreements(head: Head, root: dict[str, Any]) -> Iterator[IssueFound]:
 
 
 def _component_issues(
-    store: OpenStore, head: Head, name: str, part: dict[str, Any], known: dict[str, bool]
+    store: OpenStore, head: Head, name: str, part: dict[str, Any]
 ) -> Iterator[IssueFound]:
-    reference = part.get("delta_ref")
-    if reference is not None:
-        if reference not in known:
-            known[reference] = _readable(store, reference)
-        if not known[reference]:
-            gone = not store.blobs.exists(reference)
-            issue = "missing" if gone else "unreadable"
-            yield IssueFound(f"head-state-component-{issue}", reference, head.session_id)
-    basis = part.get("basis")
+    place = f"{head.id}/{name}"
+    basis, reference = part.get("basis"), part.get("delta_ref")
     if basis is not None and not store.blobs.exists(f"sha256:{basis}"):
-        yield IssueFound("head-state-component-basis-missing", f"{head.id}/{name}", head.session_id)
+        yield IssueFound("head-state-component-basis-missing", place, head.session_id)
+    if reference is None:
+        delta = part.get("delta")
+    elif not store.blobs.exists(reference):
+        yield IssueFound("head-state-component-missing", reference, head.session_id)
+        return
+    else:
+        try:
+            delta = store.blobs.read_json(reference)
+        except (BlobMissing, ValueError):
+            yield IssueFound("head-state-component-unreadable", reference, head.session_id)
+            return
+    if delta is not None and not _is_delta(delta, name, basis):
+        yield IssueFound("head-state-component-mismatch", place, head.session_id)
 
 
-def _readable(store: OpenStore, reference: str) -> bool:
-    try:
-        delta = store.blobs.read_json(reference)
-        return all(isinstance(delta[key], list) for key in ("append", "replace", "remove"))
-    except (BlobMissing, ValueError, KeyError, TypeError):
-        return False
+def _is_delta(delta: Any, name: str, basis: str | None) -> bool:
+    """Whether this is a change of the collection `name`, against the head that the root says."""
+    return (
+        isinstance(delta, dict)
+        and (delta.get("collection"), delta.get("basis")) == (name, basis)
+        and all(isinstance(delta.get(key), list) for key in ("append", "replace", "remove"))
+    )
 
 
 def _is_current(store: OpenStore, head: Head) -> bool:

@@ -42,6 +42,7 @@ _calls, _tools, _terminals = table(Call), table(ToolCallRow), table(PtyTranscrip
 # Every column outside a blob that may name one.
 _NAMED_IN = (
     _calls.c.request_ref,
+    _calls.c.response_ref,
     _tools.c.output_ref,
     _terminals.c.transcript,
     _heads.c.state_ref,

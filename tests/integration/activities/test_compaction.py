@@ -154,7 +154,7 @@ async def test_a_summary_stands_first_and_its_record_tells_what_it_saw_and_cost(
     assert record.plugin_cost is not None
     assert record.plugin_cost["provider"] == "scripted"
     assert call is not None
-    assert (call.type, call.status) == ("compaction", "done")
+    assert (call.type, call.status) == ("leaf-agent", "done")
     assert record.run_id is not None
     run = sqlite_store.read(lambda db: runs.get(db, record.run_id or ""))
     assert run.steps == 0, "a compaction is no step of the run"

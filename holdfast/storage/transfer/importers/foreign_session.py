@@ -186,6 +186,7 @@ def _session(db: Db, operator_id: str, session_id: str, given: ForeignSession) -
         actual_cost_usd=given.usage.actual_cost_usd,
         cost_status=given.usage.cost_status,
         cost_source=given.usage.cost_source,
+        cache_id=session_id,
         **given.usage.tokens(),
     )
 

@@ -39,8 +39,10 @@ def test_a_session_is_a_row_of_facts(workflow: WorkflowDouble) -> None:
     )
     assert fresh.created_at == fresh.updated_at
     assert fresh.current_head is None
+    assert fresh.cache_id == session
     head = workflow.run(session)
     assert workflow.row(session).current_head == head
+    assert workflow.row(workflow.fork(session)).cache_id == session, "it sends the same words"
 
 
 @pytest.mark.req("F-016")
@@ -74,7 +76,8 @@ def test_a_message_is_a_row_and_a_head_names_it_by_the_hash_of_its_text(
     ]
     stated = workflow.state(head)["messages"]
     for message, _ in page:
-        assert message.created_at > 0
+        assert message.created_at == stated[message.id]["created_at"] > 0
+        assert stated[message.id]["char_count"] == len(message.content)
         assert stated[message.id]["content_hash"] == sha256(message.content.encode())
         assert "content" not in stated[message.id]
 

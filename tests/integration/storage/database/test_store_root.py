@@ -6,13 +6,14 @@ import asyncio
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect, text
+from sqlalchemy import MetaData, inspect, select, text
 from sqlmodel import SQLModel
 
 from holdfast.storage.database import opening
@@ -25,7 +26,8 @@ from holdfast.storage.database.opening import (
     open_store,
 )
 from holdfast.storage.database.rows import insert_once
-from holdfast.storage.database.tables import Operator
+from holdfast.storage.database.tables import Operator, SessionRow, SubagentInvocation
+from holdfast.storage.database.tables_history import Head
 from holdfast.storage.moves import heads
 from holdfast.storage.sessions import messages
 from tests.support.workflow_double import WorkflowDouble
@@ -143,3 +145,50 @@ async def test_closing_waits_for_every_write_that_was_asked_for(sqlite_store: Op
     await asyncio.to_thread(closing.close)
     assert workflow.texts(session) == texts
     await asyncio.gather(*asked)
+
+
+@pytest.mark.req("F-009", "F-013")
+def test_heads_sessions_and_subagents_of_an_older_store_get_the_new_facts(
+    sqlite_store: OpenStore, tmp_path: Path
+) -> None:
+    new = WorkflowDouble(sqlite_store)
+    session_id = new.session()
+    run_id = new.begin(session_id)
+    new.subagent(session_id, run_id)
+    new.pause(session_id)
+    new.resume(session_id)
+    new.finish(run_id)
+    home = tmp_path / "old"
+    home.mkdir()
+    old = OpenStore(f"sqlite:///{home / DATABASE}", home, synchronous="OFF")
+    upgrade(old, "0005")
+    copy_rows(sqlite_store, old)
+    old.close()
+    opened = open_store(None, home, synchronous="OFF")
+    try:
+        for model in (SessionRow, Head):
+            assert rows_of(opened, model) == rows_of(sqlite_store, model)
+        [helper] = rows_of(opened, SubagentInvocation)
+        assert (helper["type"], helper["callee_session"]) == ("subagent", session_id)
+    finally:
+        opened.close()
+
+
+def copy_rows(source: Store, target: Store) -> None:
+    """Every row, as far as the tables of the target have its columns."""
+    old = MetaData()
+    old.reflect(target.reader)
+    with source.reader.connect() as reading, target.writer.begin() as writing:
+        for place in old.sorted_tables:
+            if place.name not in SQLModel.metadata.tables:
+                continue
+            columns = ", ".join(f'"{column.name}"' for column in place.columns)
+            rows = reading.execute(text(f"SELECT {columns} FROM {place.name}")).all()
+            if rows:
+                writing.execute(place.insert(), [dict(row._mapping) for row in rows])
+
+
+def rows_of(store: Store, model: type[SQLModel]) -> list[dict[str, Any]]:
+    place = SQLModel.metadata.tables[str(model.__tablename__)]
+    rows = select(place).order_by(place.c.id)
+    return store.read(lambda db: [dict(row._mapping) for row in db.connection().execute(rows)])

@@ -12,10 +12,11 @@ from holdfast.domain.canonical import canonical
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Call, SessionRow, SubagentInvocation
-from holdfast.storage.moves import heads
-from holdfast.storage.sessions import calls
+from holdfast.storage.moves import compactions, heads
+from holdfast.storage.sessions import calls, requests
 from tests.support.local_worker import LocalWorker
 from tests.support.step_runner import StepRunner
+from tests.support.workflow_double import WorkflowDouble
 
 SUMMARIZING = """
 version: 1
@@ -58,12 +59,59 @@ async def test_a_request_is_described_and_its_answer_ends_the_run_not_the_sessio
         assert b"plum" not in canonical(request)
     said = worker.messages(session)
     assert (early["message_count"], late["message_count"]) == (1, 3)
-    assert late["message_ids"] == [said[0].id, said[2].id]
+    assert late["message_ids"] == [[said[0].id, said[2].id]]
+    assert late["cache"] == {"id": session}
+    named = worker.store.read(lambda db: requests.ids(db, late["message_ids"]))
+    assert named == [message.id for message in said[:3]]
     assert len(canonical(late)) < len(canonical(early)) + 64, "it does not grow with the history"
     head = worker.store.read(lambda db: heads.of(db, session, run_id=first.id))
     assert head is not None
     assert head.final_ref == said[1].id
     assert (row.state, row.ended_at) == ("idle", None)
+
+
+@pytest.mark.req("F-035")
+def test_ranges_name_every_message_and_no_other(sqlite_store: OpenStore) -> None:
+    workflow = WorkflowDouble(sqlite_store)
+    source = workflow.session()
+    first = [workflow.say(source, f"message {number}") for number in range(6)]
+    fork = workflow.fork(source)
+    own = [workflow.say(fork, f"own {number}") for number in range(3)]
+    workflow.say(source, "unseen by the fork")
+    shown = [own[0], first[0], first[1], first[2], first[4], first[5], own[1], own[2]]
+    named = requests.ranges(shown)
+    assert named == [
+        [own[0].id, own[0].id],
+        [first[0].id, first[2].id],
+        [first[4].id, first[5].id],
+        [own[1].id, own[2].id],
+    ]
+    ids = sqlite_store.read(lambda db: requests.ids(db, named))
+    assert ids == [message.id for message in shown]
+    assert requests.ranges([]) == []
+
+
+@pytest.mark.req("F-014", "F-035")
+async def test_a_leaf_call_keeps_its_request_and_its_whole_answer(
+    sqlite_store: OpenStore, tmp_path: Path
+) -> None:
+    shop = StepRunner(sqlite_store, tmp_path / "p", SUMMARIZING)
+    run = shop.begin("what is the answer?")
+    for _ in range(12):
+        shop.use_tool(run, WORDS)
+    done = await shop.compact(run_id=run)
+    call = sqlite_store.read(lambda db: calls.get(db, done.compaction_id))
+    request = request_of(sqlite_store, call)
+    assert (request["kind"], request["rendered"]) == ("leaf-agent", True)
+    assert "quick brown fox" in canonical(request["messages"]).decode()
+    named = sqlite_store.read(lambda db: requests.ids(db, request["message_ids"]))
+    record = sqlite_store.read(lambda db: compactions.find(db, done.compaction_id))
+    assert record is not None
+    assert named == record.superseded_message_ids
+    assert request["message_count"] == len(named) > 0
+    answer = sqlite_store.blobs.read(str(call.response_ref)).decode()
+    assert answer
+    assert answer in str(record.summary)
 
 
 @pytest.mark.req("F-036")
@@ -77,8 +125,7 @@ async def test_a_call_without_an_agent_leaves_a_call_and_nothing_else(
     done = await shop.compact(run_id=run)
     call = sqlite_store.read(lambda db: calls.find(db, done.compaction_id))
     assert call is not None
-    assert (call.type, call.status) == ("compaction", "done")
-    assert request_of(sqlite_store, call)["kind"] == "compaction"
+    assert (call.type, call.status) == ("leaf-agent", "done")
     for model, expected in ((SubagentInvocation, 0), (SessionRow, 1)):
         count = select(func.count()).select_from(table(model))
         found = sqlite_store.read(

@@ -20,7 +20,6 @@ from holdfast.storage.database.tables_history import (
     PtyTranscript,
 )
 from holdfast.storage.database.tables_library import Alias, Chat, Issue
-from holdfast.storage.moves import heads
 from holdfast.storage.upkeep import consistency
 from holdfast.storage.upkeep.consistency_links import LINKS, Link
 from tests.support.blob_files import blob_file
@@ -192,19 +191,6 @@ def test_a_head_that_disagrees_with_its_state_is_found(
     other = {"state_version": 1, "session_id": fork}.get(column, "other")
     workflow.store.write(lambda db: change(db, Head, head_id, **{column: other}))
     assert issue in issues(workflow)
-
-
-@pytest.mark.req("F-039", "F-040")
-def test_a_component_that_is_gone_or_damaged_is_found(workflow: WorkflowDouble) -> None:
-    session_id = workflow.session()
-    workflow.fill(session_id, 200)
-    root = heads.root(workflow.opened.blobs, workflow.run(session_id))
-    reference = root["collections"]["messages"]["delta_ref"]
-    path = blob_file(workflow.opened, reference)
-    path.write_bytes(b"junk")
-    assert "head-state-component-unreadable" in issues(workflow)
-    path.unlink()
-    assert "head-state-component-missing" in issues(workflow)
 
 
 @pytest.mark.req("F-039")
