@@ -12,9 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from api.openapi import described
-from holdfast.storage.sessions.call_views import CallShown
 from holdfast.storage.sessions.message_views import MessageShown, TurnShown
-from holdfast.storage.sessions.run_views import RunShown
+from holdfast.storage.sessions.run_views import CallShown, RunShown
 from holdfast.storage.sessions.session_views import SessionShown
 
 

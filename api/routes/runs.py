@@ -23,7 +23,7 @@ from holdfast.domain.commands import Cancel
 from holdfast.domain.errors import NotFound
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Run
-from holdfast.storage.sessions import call_views, run_views, runs
+from holdfast.storage.sessions import run_views, runs
 from holdfast.storage.sessions.run_views import RunShown
 from holdfast.storage.sessions.session_views import make_cursor
 
@@ -63,7 +63,7 @@ async def list_calls(
 
     def page(db: Db) -> CallsShown:
         run, after = _own(db, session.id, run_id), read_time(cursor)
-        found = call_views.of_run(db, store.blobs, run.id, limit=limit + 1, after=after)
+        found = run_views.calls_of(db, store.blobs, run.id, limit=limit + 1, after=after)
         items, following = cut(
             found, limit, lambda call: make_cursor(call["created_at"], call["id"])
         )

@@ -1,22 +1,28 @@
-"""Runs as the wire shows them: the record of K-039 with its messages, calls and subagents."""
+"""Runs as the wire shows them: the record of K-039 with its messages, tool calls and subagents.
+
+Its model calls are listed apart, each with the id of every message it was shown.
+"""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, select, tuple_
 from typing_extensions import TypedDict
 
+from holdfast.storage.database.blobs import BlobMissing, BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import fields_of, table
-from holdfast.storage.database.tables import Run, SubagentInvocation, ToolCallRow
-from holdfast.storage.sessions import messages
+from holdfast.storage.database.tables import Call, Run, SubagentInvocation, ToolCallRow
+from holdfast.storage.sessions import messages, requests
 from holdfast.storage.sessions.lineage import levels, superseded
 from holdfast.storage.sessions.message_views import MessageShown, message_json
 
 ROWS_MAX = 5000
 Part = TypeVar("Part", "ToolCallShown", "InvocationShown")
 _tool_calls, _invocations = table(ToolCallRow), table(SubagentInvocation)
+_calls = table(Call)
+_place = tuple_(_calls.c.created_at, _calls.c.id)
 
 
 class ToolCallShown(TypedDict):
@@ -81,6 +87,37 @@ class RunShown(StoredRun):
     subagent_invocations: list[InvocationShown]
 
 
+class StoredCall(TypedDict):
+    """The facts of a call: who asked which model, from which head, and what it used."""
+
+    id: str
+    session_id: str
+    run_id: str | None
+    head: str | None
+    step: int
+    attempt: int
+    agent_path: str
+    type: str
+    status: str
+    request_ref: str | None
+    response_ref: str | None
+    message_id: str | None
+    error: dict[str, Any] | None
+    model: str | None
+    provider: str | None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    created_at: int
+    completed_at: int | None
+
+
+class CallShown(StoredCall):
+    """A model call."""
+
+    request: dict[str, Any] | None
+
+
 def view(db: Db, run: Run) -> RunShown:
     """One run with everything that belongs to it."""
     return views(db, run.session_id, [run])[0]
@@ -109,6 +146,19 @@ def views(db: Db, session_id: str, runs: list[Run]) -> list[RunShown]:
     ]
 
 
+def calls_of(
+    db: Db, blobs: BlobStore, run_id: str, *, limit: int, after: tuple[int, str] | None = None
+) -> list[CallShown]:
+    """The run's model calls, oldest first, those behind the place `after` of time and id."""
+    rows = select(*(_calls.c[name] for name in StoredCall.__annotations__))
+    rows = rows.where(_calls.c.run_id == run_id)
+    if after is not None:
+        rows = rows.where(_place > after)
+    rows = rows.order_by(_calls.c.created_at, _calls.c.id).limit(limit)
+    stored = [cast(StoredCall, dict(row._mapping)) for row in db.connection().execute(rows)]
+    return [{**call, "request": _request(db, blobs, call["request_ref"])} for call in stored]
+
+
 def _by_run(db: Db, place: Table, run_ids: list[str], fields: type[Part]) -> dict[str, list[Part]]:
     rows = (
         select(*(place.c[name] for name in fields.__annotations__))
@@ -120,3 +170,17 @@ def _by_run(db: Db, place: Table, run_ids: list[str], fields: type[Part]) -> dic
     for row in db.connection().execute(rows):
         found.setdefault(row.run_id, []).append(cast(Part, dict(row._mapping)))
     return found
+
+
+def _request(db: Db, blobs: BlobStore, reference: str | None) -> dict[str, Any] | None:
+    """The descriptor with its ranges written out; None for a call that failed before it had one."""
+    if reference is None:
+        return None
+    try:
+        request: dict[str, Any] = blobs.read_json(reference)
+    except BlobMissing:
+        return None
+    named = request.get("message_ids", [])
+    if named and isinstance(named[0], list):  # older builds stored ids, not ranges
+        request["message_ids"] = requests.ids(db, named)
+    return request
