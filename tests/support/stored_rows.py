@@ -1,10 +1,15 @@
-"""Rows as they are stored, which the product itself never reads in this form."""
+"""Rows read and changed as the product itself never does."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from sqlalchemy import create_engine, text
+from sqlalchemy.sql.expression import Executable
 from sqlmodel import col, select
 
-from holdfast.storage.database.engine import Db
+from holdfast.storage.database.engine import Db, Store
+from holdfast.storage.database.sqlite_driver import dbapi_module
 from holdfast.storage.database.tables import ToolCallRow
 from holdfast.storage.database.tables_history import Blob, Derivation, Frame
 
@@ -30,3 +35,18 @@ def derivation_of(db: Db, session_id: str) -> Derivation | None:
 def blob_row(db: Db, blob_id: str) -> Blob | None:
     """The committed fact about a blob, or None."""
     return db.get(Blob, blob_id)
+
+
+def execute_unchecked(store: Store, *statements: Executable | str) -> None:
+    """Run the statements in one transaction in which no foreign key is checked."""
+    engine: Any = store.writer
+    if store.is_sqlite:
+        # A connection of SQLite checks no keys until it is told to.
+        engine = create_engine(store.url, module=dbapi_module())
+    with engine.begin() as connection:
+        if not store.is_sqlite:
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
+        for statement in statements:
+            connection.execute(text(statement) if isinstance(statement, str) else statement)
+    if store.is_sqlite:
+        engine.dispose()

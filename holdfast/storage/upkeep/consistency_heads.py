@@ -51,14 +51,18 @@ def _disagreements(head: Head, root: dict[str, Any]) -> Iterator[IssueFound]:
         "head-state-basis-mismatch": (root.get("basis"), head.basis),
         "head-state-final-ref-mismatch": (root.get("final_ref"), head.final_ref),
         "head-state-snapshot-ref-mismatch": (
-            # Roots of older builds hold the id alone.
-            (root.get("snapshot_id"), root.get("snapshot_ref", head.snapshot_ref)),
+            (root.get("snapshot_id"), _snapshot_ref(head, root)),
             (head.checkpoint_id, head.snapshot_ref),
         ),
     }
     for issue, (said, fact) in facts.items():
         if said != fact:
             yield IssueFound(issue, head.id, head.session_id)
+
+
+def _snapshot_ref(head: Head, root: dict[str, Any]) -> str | None:
+    """What the root says; rows and roots of older builds have no hash, which is no disagreement."""
+    return None if head.snapshot_ref is None else root.get("snapshot_ref", head.snapshot_ref)
 
 
 def _component_issues(

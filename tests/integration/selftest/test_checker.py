@@ -18,6 +18,7 @@ from holdfast.storage.database.opening import OpenStore, open_store
 from holdfast.storage.database.sqlite_driver import dbapi_module
 from holdfast.storage.log import events
 from holdfast.storage.sessions import runs
+from tests.support.stored_rows import execute_unchecked
 from tests.support.workflow_double import WorkflowDouble
 
 WORD = "wordx1"
@@ -181,6 +182,10 @@ def _sql(statement: str) -> Callable[[Scene], None]:
     return lambda scene: scene.sql(statement)
 
 
+def _lose_the_sessions(scene: Scene) -> None:
+    execute_unchecked(scene.store, "DELETE FROM sessions")
+
+
 BROKEN: dict[str, tuple[str, Callable[[Scene], None]]] = {
     "a message that is gone": ("message_lost", _sql("DELETE FROM messages WHERE role='operator'")),
     "a message that is there twice": ("message_twice", Scene.copy_message),
@@ -199,7 +204,7 @@ BROKEN: dict[str, tuple[str, Callable[[Scene], None]]] = {
     "a frame that was shown otherwise": ("stream_differs", _see_something_else),
     "a command that ran twice": ("command_twice", _run_twice),
     "a command that did not run": ("command_lost", _not_run),
-    "a session that is gone": ("session_lost", _sql("DELETE FROM sessions")),
+    "a session that is gone": ("session_lost", _lose_the_sessions),
     "a fork of nothing": ("fork_lost", _lose_a_fork),
     "a checkpoint that is gone": ("checkpoint_lost", _lose_a_row("checkpoint")),
     "a compaction that is gone": ("compaction_lost", _lose_a_row("compaction")),

@@ -38,7 +38,7 @@ class Talk:
         """How often a model was called for a summary."""
         calls = table(Call).c
         asked = select(func.count()).where(
-            calls.session_id == self.session, calls.type == "compaction"
+            calls.session_id == self.session, calls.type == "leaf-agent"
         )
         return int(self.worker.store.read(lambda db: db.connection().execute(asked).scalar_one()))
 

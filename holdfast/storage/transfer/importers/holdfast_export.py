@@ -21,8 +21,10 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change, find_row, insert_once, table
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
+from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.database.tables_library import Issue
 from holdfast.storage.log import events
+from holdfast.storage.moves import heads
 from holdfast.storage.projects.projects import keep_file
 from holdfast.storage.sessions import purged_workflows, sessions, titles
 from holdfast.storage.transfer import archive
@@ -143,6 +145,7 @@ def _session_row(given: dict[str, Any], operator_id: str) -> SessionRow:
     row = SessionRow.model_validate(given)
     row.created_by = operator_id
     row.purged = False
+    row.cache_id = row.cache_id or row.id  # exports of older versions have none
     return row
 
 
@@ -163,7 +166,18 @@ def _own_rows(parts: dict[str, Any], session_id: str) -> dict[str, list[dict[str
         rows[name] = parts.get(name) or []
         if any(row[owner] != session_id for row in rows[name]):
             raise ValidationFailed(f"{name} of the export belong to another session")
+    _complete(rows)
     return rows
+
+
+def _complete(rows: dict[str, list[dict[str, Any]]]) -> None:
+    """Fill what the heads in exports of older versions do not have."""
+    points = {row["id"]: row for row in rows["checkpoints"]}
+    for head in rows["heads"]:
+        head.setdefault("cache_id", head["session_id"])
+        point = points.get(head["checkpoint_id"])
+        if point is not None and "snapshot_ref" not in head:
+            head["snapshot_ref"] = heads.snapshot_ref(Checkpoint.model_validate(point))
 
 
 def _settle(row: SessionRow, parts: dict[str, Any]) -> None:

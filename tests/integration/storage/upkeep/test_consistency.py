@@ -23,7 +23,7 @@ from holdfast.storage.database.tables_library import Alias, Chat, Issue
 from holdfast.storage.upkeep import consistency
 from holdfast.storage.upkeep.consistency_links import LINKS, Link
 from tests.support.blob_files import blob_file
-from tests.support.orphan_rows import execute_unchecked
+from tests.support.stored_rows import execute_unchecked
 from tests.support.workflow_double import WorkflowDouble
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,16 @@ from sqlmodel import SQLModel
 
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.opening import OpenStore, open_store
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import Call, SessionRow, SubagentInvocation
 from holdfast.storage.database.tables_history import Checkpoint, Derivation, Head
-from holdfast.storage.sessions import invocations, requests
+from holdfast.storage.moves import heads
+from holdfast.storage.sessions import invocations, requests, sessions
+from holdfast.storage.transfer.export_document import document
 from holdfast.storage.upkeep import consistency, removal
 from holdfast.storage.upkeep.consistency_facts import INVOCATION_HEADS
+from tests.support.imports import import_document
 from tests.support.stored_rows import derivation_of
 from tests.support.workflow_double import WorkflowDouble
 
@@ -207,3 +211,38 @@ def _purge(story: Story) -> None:
 def test_what_older_builds_and_purges_leave_is_no_damage(story: Story, old: str) -> None:
     OLD[old](story)
     assert story.issues("deep") == []
+
+
+@pytest.mark.req("F-038")
+def test_what_an_older_build_exported_is_no_damage(
+    story: Story, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = open_store(None, tmp_path_factory.mktemp("other") / "home", synchronous="OFF")
+    try:
+        for session_id in (story.fork, story.source):
+            exported = story.workflow.store.read(
+                lambda db, one=session_id: document(  # type: ignore[misc]
+                    db, story.workflow.opened.blobs, sessions.get(db, one)
+                )
+            )
+            import_document(other, "somebody", without_new_facts(exported))
+            assert consistency.check(other, "deep").issues == []
+        head = other.read(lambda db: heads.find(db, story.paused_head))
+        assert head == story.workflow.head(story.paused_head)
+    finally:
+        other.close()
+
+
+def without_new_facts(exported: dict[str, Any]) -> dict[str, Any]:
+    """The export without cache ids, hashes of snapshots and heads around subagents."""
+    old: dict[str, Any] = json.loads(json.dumps(exported))
+    for part in (old["archive"], *old["archive"]["sources"]):
+        del part["session"]["cache_id"]
+        for head in part["heads"]:
+            del head["cache_id"], head["snapshot_ref"]
+        for row in part.get("subagent_invocations", []):
+            for name in ("type", "callee_session", *INVOCATION_HEADS):
+                del row[name]
+        for call in part.get("calls", []):
+            del call["response_ref"]
+    return old

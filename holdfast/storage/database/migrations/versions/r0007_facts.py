@@ -52,9 +52,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop the columns."""
     for place, names in COLUMNS.items():
-        with op.batch_alter_table(place) as batch:
-            for name in names:
-                batch.drop_column(name)
+        for name in names:
+            op.drop_column(place, name)
 
 
 def _fill_snapshots(connection: sa.Connection) -> None:
