@@ -134,6 +134,7 @@ async def test_compactions_again_and_again_keep_the_context_valid_and_a_rollback
     assert all(record.strategy == strategy for record in records)
     assert not any(record.fallback_occurred for record in records)
     assert all((record.summary is None) == (strategy == "drop") for record in records)
+    assert all((one.summary_message_id is None) == (strategy == "drop") for one in records)
 
 
 @pytest.mark.req("K-074", "K-077")
