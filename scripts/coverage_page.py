@@ -32,6 +32,22 @@ OTHER_DESIGN = {
         "0026-what-of-other-stores-is-not-ours.md",
         "our own chain of migrations; Hermes' newest schema is imported",
     ),
+    "F-005": (
+        "0021-words-are-columns.md",
+        "the index reads the rows in order and remembers how far it came",
+    ),
+    "F-013": (
+        "0020-a-subagent-works-in-its-callers-session.md",
+        "a subagent has no session of its own, and an attach is a fork",
+    ),
+    "F-014": (
+        "0021-words-are-columns.md",
+        "the answer of an agent's call is a message, that of a leaf call a blob",
+    ),
+    "F-020": (
+        "0021-words-are-columns.md",
+        "what people read and search is a row, what is restored a blob",
+    ),
     "F-021": (
         "0026-what-of-other-stores-is-not-ours.md",
         "what people read and search is a column, all else a blob by its hash",
