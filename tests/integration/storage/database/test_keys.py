@@ -107,7 +107,7 @@ def columns_of(store: Store) -> dict[str, list[str]]:
 
 def everything(store: Store, columns: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, as far as these columns go."""
-    asked = {
+    asked: dict[str, sa.Select[Any]] = {
         name: sa.select(*map(sa.column, names)).select_from(sa.table(name))
         for name, names in columns.items()
     }
