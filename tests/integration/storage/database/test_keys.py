@@ -107,8 +107,8 @@ def columns_of(store: Store) -> dict[str, list[str]]:
 
 def everything(store: Store, columns: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, as far as these columns go."""
-    asked: dict[str, sa.Select[Any]] = {
-        name: sa.select(*map(sa.column, names)).select_from(sa.table(name))
+    asked = {
+        name: sa.select(sa.table(name, *(sa.column(column) for column in names)))
         for name, names in columns.items()
     }
     with store.reader.connect() as connection:
