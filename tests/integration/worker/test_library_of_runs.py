@@ -25,12 +25,13 @@ def traced(worker: LocalWorker, session_id: str, kind: str) -> dict[str, Any]:
     return worker.store.read(look)
 
 
-@pytest.mark.req("F-022", "F-024")
+@pytest.mark.req("F-008", "F-022", "F-024")
 async def test_a_head_is_traced_back_to_what_the_operator_said(worker: LocalWorker) -> None:
     session = worker.session()
     await worker.run(session, "all done")
     await worker.state(session, "idle")
     head = traced(worker, session, "head.created")
+    assert (head["row_kind"], head["row_id"]) == ("head", worker.row(session).current_head)
     assert head["row"]["id"] == head["row_id"]
     kinds = [item["type"] for item in head["chain"]]
     assert "run.created" in kinds

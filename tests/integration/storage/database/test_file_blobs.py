@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.file_blobs import FileBlobStore
 from holdfast.storage.database.opening import OpenStore, open_store
 from holdfast.storage.database.trouble import StoreRefused, StoreUnwritable
@@ -33,6 +34,19 @@ def test_a_disk_that_takes_no_bytes_is_said_and_leaves_no_draft(
             blobs.put(b"some bytes")
     assert [path for path in folder.rglob("*") if path.is_file()] == []
     assert blobs.read(blobs.put(b"some bytes").id) == b"some bytes"
+
+
+@pytest.mark.req("F-025")
+def test_bytes_that_the_disk_changed_are_no_blob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = FileBlobStore((tmp_path / "blobs").as_uri())
+    whole = FileBlobStore._write
+    monkeypatch.setattr(
+        FileBlobStore, "_write", lambda self, path, raw: whole(self, path, raw[:-1] + b"?")
+    )
+    with pytest.raises(BlobMissing, match="did not survive"):
+        blobs.put(b"some bytes")
 
 
 def test_folders_and_files_are_their_owners_alone(tmp_path: Path) -> None:

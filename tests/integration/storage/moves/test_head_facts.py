@@ -49,6 +49,7 @@ def test_a_head_of_a_checkpoint_names_the_snapshot_by_id_and_hash(
     head = workflow.head(str(point.head_id))
     assert (head.checkpoint_id, head.run_id) == (point.id, None)
     assert head.snapshot_ref == heads.snapshot_ref(point)
+    assert (head.fingerprint, head.state_ref) == (head.id, f"sha256:{head.id}")
     root = heads.root(workflow.opened.blobs, head.id)
     assert (root["snapshot_id"], root["snapshot_ref"]) == (point.id, head.snapshot_ref)
     workflow.resume(session_id)
@@ -77,7 +78,7 @@ def test_a_head_has_the_cache_id_of_its_session(workflow: WorkflowDouble) -> Non
     assert heads.head_json(fork, current=None)["cache_id"] == source
 
 
-@pytest.mark.req("F-013")
+@pytest.mark.req("F-013", "F-036")
 def test_an_invocation_names_the_heads_before_and_after_it(workflow: WorkflowDouble) -> None:
     session_id = workflow.session()
     before = workflow.run(session_id)
@@ -99,7 +100,7 @@ def test_an_invocation_names_the_heads_before_and_after_it(workflow: WorkflowDou
     assert (ended.state, ended.tool_call_id) == ("done", "call")
 
 
-@pytest.mark.req("F-013")
+@pytest.mark.req("F-013", "F-036")
 def test_a_run_shows_the_heads_around_its_subagents(workflow: WorkflowDouble) -> None:
     session_id = workflow.session()
     before = workflow.run(session_id)

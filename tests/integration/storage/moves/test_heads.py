@@ -65,7 +65,7 @@ def test_one_run_has_one_head(workflow: WorkflowDouble) -> None:
     assert again == head_id
 
 
-@pytest.mark.req("F-032", "K-067")
+@pytest.mark.req("F-031", "F-032", "K-067")
 def test_after_a_rollback_the_next_head_builds_on_the_checkpoints(
     either_workflow: WorkflowDouble,
 ) -> None:

@@ -14,8 +14,9 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Call, SessionRow, SubagentInvocation
 from holdfast.storage.moves import compactions, heads
 from holdfast.storage.sessions import calls, requests
-from tests.support.local_worker import LocalWorker
+from tests.support.local_worker import LocalWorker, script
 from tests.support.step_runner import StepRunner
+from tests.support.stored_rows import tool_calls_of
 from tests.support.workflow_double import WorkflowDouble
 
 SUMMARIZING = """
@@ -41,7 +42,7 @@ def request_of(store: OpenStore, call: Call) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.req("F-035", "F-036")
+@pytest.mark.req("F-014", "F-035", "F-036")
 async def test_a_request_is_described_and_its_answer_ends_the_run_not_the_session(
     worker: LocalWorker,
 ) -> None:
@@ -50,7 +51,8 @@ async def test_a_request_is_described_and_its_answer_ends_the_run_not_the_sessio
     await worker.state(session, "idle")
     await worker.run(session, "and now?")
     row = await worker.state(session, "idle")
-    early, late = (request_of(worker.store, call) for call in calls_of(worker.store, session))
+    made = calls_of(worker.store, session)
+    early, late = (request_of(worker.store, call) for call in made)
     for request in (early, late):
         assert (request["request_version"], request["kind"]) == (2, "root-agent")
         assert request["rendered"] is False
@@ -67,7 +69,29 @@ async def test_a_request_is_described_and_its_answer_ends_the_run_not_the_sessio
     head = worker.store.read(lambda db: heads.of(db, session, run_id=first.id))
     assert head is not None
     assert head.final_ref == said[1].id
+    assert [call.head for call in made] == [None, head.id], "the head that the call was made at"
+    assert [call.message_id for call in made] == [said[1].id, said[3].id]
     assert (row.state, row.ended_at) == ("idle", None)
+
+
+@pytest.mark.req("F-026")
+async def test_rows_are_there_while_the_run_goes_on(worker: LocalWorker) -> None:
+    session = worker.session()
+    pause = {"call": "checkpoint", "arguments": {"reason": "look"}}
+    sent = await worker.send(session, script({"call": "list_files"}, pause, {"say": "over"}))
+    run_id = str(sent.run_id)
+    await worker.state(session, "paused")
+    assert worker.run_row(run_id).completed_at is None
+    assert worker.store.read(lambda db: heads.of(db, session, run_id=run_id)) is None
+    assert [message.role for message in worker.messages(session)] == [
+        *("operator", "primary", "tool", "primary"),
+    ]
+    assert [call.status for call in calls_of(worker.store, session)] == ["done", "done"]
+    used = worker.store.read(lambda db: tool_calls_of(db, run_id))
+    assert [call.tool_name for call in used] == ["list_files", "checkpoint"]
+    assert used[0].state == "done"
+    await worker.resume(session)
+    assert (await worker.over(run_id)).state == "done"
 
 
 @pytest.mark.req("F-035")
@@ -88,10 +112,12 @@ def test_ranges_name_every_message_and_no_other(sqlite_store: OpenStore) -> None
     ]
     ids = sqlite_store.read(lambda db: requests.ids(db, named))
     assert ids == [message.id for message in shown]
+    assert own[0].seq == first[5].seq + 1
+    assert len(requests.ranges([first[5], own[0]])) == 2, "numbers of two sessions"
     assert requests.ranges([]) == []
 
 
-@pytest.mark.req("F-014", "F-035")
+@pytest.mark.req("F-014", "F-035", "F-036")
 async def test_a_leaf_call_keeps_its_request_and_its_whole_answer(
     sqlite_store: OpenStore, tmp_path: Path
 ) -> None:

@@ -17,11 +17,13 @@ from holdfast.storage.database.opening import OpenStore, open_store
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import Call, SessionRow, SubagentInvocation
 from holdfast.storage.database.tables_history import Checkpoint, Derivation, Head
+from holdfast.storage.database.tables_library import Alias
 from holdfast.storage.moves import heads
-from holdfast.storage.sessions import invocations, requests, sessions
+from holdfast.storage.sessions import aliases, invocations, requests, sessions
 from holdfast.storage.transfer.export_document import document
 from holdfast.storage.upkeep import consistency, removal
 from holdfast.storage.upkeep.consistency_facts import INVOCATION_HEADS
+from tests.support.blob_files import blob_file
 from tests.support.imports import import_document
 from tests.support.stored_rows import derivation_of
 from tests.support.workflow_double import WorkflowDouble
@@ -72,6 +74,7 @@ def told(workflow: WorkflowDouble) -> Story:
         invocations.begin(db, row, "do this", head=first_head)
         invocations.end(db, row, "done")
         insert_once(db, Call, leaf.model_dump())
+        aliases.put(db, workflow.operator_id, "it", source)
 
     workflow.store.write(work)
     point = workflow.pause(source)
@@ -103,6 +106,45 @@ def test_a_sound_store_shows_none_of_them(either_store: OpenStore) -> None:
     helper = story.workflow.store.read(lambda db: invocations.find(db, story.invocation))
     assert helper is not None
     assert helper.caller_head_after is not None, "there is something to check"
+
+
+@pytest.mark.req("F-037")
+def test_the_check_is_deep_unless_quick_is_asked_for(story: Story) -> None:
+    blob_file(story.workflow.opened, story.first_head).unlink()
+    deep = consistency.check(story.workflow.opened).view()
+    assert (deep["kind"], deep["mode"], deep["status"]) == ("store", "deep", "issues")
+    assert deep["issue_count"] == len(deep["issues"]) > 0
+    quick = consistency.check(story.workflow.opened, "quick").view()
+    assert (quick["mode"], quick["status"], quick["issue_count"]) == ("quick", "ok", 0)
+
+
+# By hand, and not from the list that the check reads.
+REFERENCES: list[tuple[str, type[SQLModel], str]] = [
+    ("current-head-missing", SessionRow, "current_head"),
+    ("head-session-missing", Head, "session_id"),
+    ("head-basis-missing", Head, "basis"),
+    ("head-snapshot-missing", Head, "checkpoint_id"),
+    ("head-state-ref-missing", Head, "state_ref"),
+    ("derivation-source-session-missing", Derivation, "source_session"),
+    ("derivation-target-session-missing", Derivation, "target_session"),
+    ("derivation-source-head-missing", Derivation, "source_head"),
+    ("invocation-caller-missing", SubagentInvocation, "session_id"),
+    ("alias-target-missing", Alias, "session_id"),
+]
+
+
+@pytest.mark.req("F-038", "F-040")
+@pytest.mark.parametrize(("issue", "model", "column"), REFERENCES)
+def test_a_row_that_names_nothing_is_found(
+    story: Story, issue: str, model: type[SQLModel], column: str
+) -> None:
+    place = table(model)
+    one = place.select().where(place.c[column].is_not(None)).limit(1)
+    row = story.workflow.store.read(lambda db: db.connection().execute(one).one())
+    this = [key == row._mapping[key.name] for key in place.primary_key]
+    damage = update(place).where(*this).values({column: GONE})
+    story.workflow.store.write(lambda db: db.connection().execute(damage).rowcount)
+    assert issue in {found for found, _, _ in story.issues()}
 
 
 @pytest.mark.req("F-038", "F-040")
