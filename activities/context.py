@@ -48,20 +48,12 @@ class Context:
     system_hash: str
     tokens: int
     window: int
-    estimated: int  # tokens of the same by our own estimate, before any correction
-    held_at: float | None = None  # fraction at which a compaction was rejected or freed too little
+    too_long: bool  # the upper mark is reached, and a compaction is to be asked for
 
     @property
-    def too_long(self) -> bool:
-        """Whether the upper mark is reached, and a compaction is to be asked for."""
-        reserved = self.spec.max_output_tokens
-        if self.held_at is not None:
-            grown = self.held_at * GROWTH * usable(self.window, reserved)
-            if self.tokens < grown:
-                return False
-        return due(
-            self.tokens, upper=self.spec.compaction.upper, window=self.window, reserved=reserved
-        )
+    def estimated(self) -> int:
+        """Its tokens by our own estimate, before any correction."""
+        return _estimated(self.turns, self.tools)
 
     def descriptor(self, kind: str) -> dict[str, object]:
         """The request by reference: a growing conversation is never stored again."""
@@ -109,7 +101,10 @@ def build(
     if reminder is not None:
         turns.append(reminder)
     window = context_window(route, config)
-    estimated = estimate_turns(turns) + estimate_tools(tools)
+    tokens = _reported_size(rows, turns, compactions.changed_at(db, session_id, agent_path))
+    if not tokens:
+        corrected = compactions.correction(db, session_id, agent_path)
+        tokens = ceil(_estimated(turns, tools) * corrected)
     return Context(
         session=session,
         project_file=project_file,
@@ -119,11 +114,9 @@ def build(
         tools=tools,
         messages=shown,
         system_hash=sha256(prompt.encode("utf-8", "surrogatepass")),
-        tokens=_reported_size(rows, turns, compactions.changed_at(db, session_id, agent_path))
-        or ceil(estimated * compactions.correction(db, session_id, agent_path)),
+        tokens=tokens,
         window=window,
-        estimated=estimated,
-        held_at=compactions.held_at(db, session_id, agent_path),
+        too_long=_is_too_long(db, session_id, agent_path, spec, tokens, window),
     )
 
 
@@ -146,6 +139,20 @@ def as_turn(message: Message) -> Turn:
         tool_call_id=message.tool_call_id,
         tool_name=message.tool_name,
     )
+
+
+def _estimated(turns: list[Turn], tools: list[ToolSpec]) -> int:
+    return estimate_turns(turns) + estimate_tools(tools)
+
+
+def _is_too_long(
+    db: Db, session_id: str, agent_path: str, spec: AgentSpec, tokens: int, window: int
+) -> bool:
+    reserved = spec.max_output_tokens
+    if not due(tokens, upper=spec.compaction.upper, window=window, reserved=reserved):
+        return False
+    held_at = compactions.held_at(db, session_id, agent_path)
+    return held_at is None or tokens >= held_at * GROWTH * usable(window, reserved)
 
 
 def _reported_size(rows: list[Message], turns: list[Turn], changed_at: int) -> int | None:
