@@ -9,9 +9,18 @@ from sqlalchemy.sql.expression import Executable
 from sqlmodel import col, select
 
 from holdfast.storage.database.engine import Db, Store
+from holdfast.storage.database.rows import change, insert_once
 from holdfast.storage.database.sqlite_driver import dbapi_module
-from holdfast.storage.database.tables import ToolCallRow
-from holdfast.storage.database.tables_history import Blob, Derivation, Frame
+from holdfast.storage.database.tables import SessionRow, ToolCallRow
+from holdfast.storage.database.tables_history import (
+    Blob,
+    Checkpoint,
+    Derivation,
+    Frame,
+    PromptEdit,
+    PtyTranscript,
+)
+from holdfast.storage.database.tables_library import Issue
 
 
 def frames_of(db: Db, session_id: str) -> list[Frame]:
@@ -50,3 +59,26 @@ def execute_unchecked(store: Store, *statements: Executable | str) -> None:
             connection.execute(text(statement) if isinstance(statement, str) else statement)
     if store.is_sqlite:
         engine.dispose()
+
+
+def add_named_rows(
+    db: Db, made: Checkpoint, project_id: str, run_id: str, *, transcript: str
+) -> None:
+    """An edit at the checkpoint, a transcript of the run, and an issue bound to the session."""
+    edit = PromptEdit(
+        id="edit",
+        checkpoint_id=made.id,
+        session_id=made.session_id,
+        target="primary",
+        old_hash="",
+        new_hash="",
+        new_content="",
+    )
+    insert_once(db, PromptEdit, edit.model_dump())
+    seen = PtyTranscript(
+        id="seen", run_id=run_id, session_id=made.session_id, pty_id="pty", transcript=transcript
+    )
+    insert_once(db, PtyTranscript, seen.model_dump())
+    issue = Issue(id="issue", project_id=project_id, number=1, created_by="o", title="t")
+    insert_once(db, Issue, issue.model_dump())
+    change(db, SessionRow, made.session_id, bound_issue="issue")

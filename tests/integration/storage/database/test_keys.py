@@ -19,16 +19,12 @@ from structlog.testing import capture_logs
 
 from holdfast.storage.database.engine import Db, Store
 from holdfast.storage.database.opening import MIGRATIONS, OpenStore, open_store
-from holdfast.storage.database.rows import change, insert_once
-from holdfast.storage.database.tables import SessionRow
-from holdfast.storage.database.tables_history import PromptEdit, PtyTranscript
-from holdfast.storage.database.tables_library import Issue
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import sessions
 from holdfast.storage.upkeep import consistency, removal
 from tests.support.command_line import run_here
 from tests.support.servers.api_server import ApiServer
-from tests.support.stored_rows import execute_unchecked
+from tests.support.stored_rows import add_named_rows, execute_unchecked
 from tests.support.workflow_double import WorkflowDouble
 
 KEYS = (
@@ -70,29 +66,7 @@ def fill(store: OpenStore) -> str:
     workflow.resume(source)
     workflow.finish(run_id)
     workflow.session(parent_session_id=source)
-
-    def more(db: Db) -> None:
-        edit = PromptEdit(
-            id="edit",
-            checkpoint_id=made.id,
-            session_id=source,
-            target="primary",
-            old_hash="",
-            new_hash="",
-            new_content="",
-        )
-        insert_once(db, PromptEdit, edit.model_dump())
-        seen = PtyTranscript(
-            id="seen", run_id=run_id, session_id=source, pty_id="pty", transcript="blob"
-        )
-        insert_once(db, PtyTranscript, seen.model_dump())
-        issue = Issue(
-            id="issue", project_id=workflow.project_id, number=1, created_by="o", title="t"
-        )
-        insert_once(db, Issue, issue.model_dump())
-        change(db, SessionRow, source, bound_issue="issue")
-
-    store.write(more)
+    store.write(lambda db: add_named_rows(db, made, workflow.project_id, run_id, transcript="blob"))
     return source
 
 

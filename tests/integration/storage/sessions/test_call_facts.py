@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from holdfast.domain.canonical import canonical
+from holdfast.domain.compaction_steps import Compacted
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Call, SessionRow, SubagentInvocation
@@ -117,15 +118,20 @@ def test_ranges_name_every_message_and_no_other(sqlite_store: OpenStore) -> None
     assert requests.ranges([]) == []
 
 
+async def compacted(store: OpenStore, folder: Path) -> Compacted:
+    """A long run whose beginning a model has summed up."""
+    shop = StepRunner(store, folder / "p", SUMMARIZING)
+    run = shop.begin("what is the answer?")
+    for _ in range(12):
+        shop.use_tool(run, WORDS)
+    return await shop.compact(run_id=run)
+
+
 @pytest.mark.req("F-014", "F-035", "F-036")
 async def test_a_leaf_call_keeps_its_request_and_its_whole_answer(
     sqlite_store: OpenStore, tmp_path: Path
 ) -> None:
-    shop = StepRunner(sqlite_store, tmp_path / "p", SUMMARIZING)
-    run = shop.begin("what is the answer?")
-    for _ in range(12):
-        shop.use_tool(run, WORDS)
-    done = await shop.compact(run_id=run)
+    done = await compacted(sqlite_store, tmp_path)
     call = sqlite_store.read(lambda db: calls.get(db, done.compaction_id))
     request = request_of(sqlite_store, call)
     assert (request["kind"], request["rendered"]) == ("leaf-agent", True)
@@ -144,11 +150,7 @@ async def test_a_leaf_call_keeps_its_request_and_its_whole_answer(
 async def test_a_call_without_an_agent_leaves_a_call_and_nothing_else(
     sqlite_store: OpenStore, tmp_path: Path
 ) -> None:
-    shop = StepRunner(sqlite_store, tmp_path / "p", SUMMARIZING)
-    run = shop.begin("what is the answer?")
-    for _ in range(12):
-        shop.use_tool(run, WORDS)
-    done = await shop.compact(run_id=run)
+    done = await compacted(sqlite_store, tmp_path)
     call = sqlite_store.read(lambda db: calls.find(db, done.compaction_id))
     assert call is not None
     assert (call.type, call.status) == ("leaf-agent", "done")

@@ -16,14 +16,12 @@ from holdfast.storage.database.tables_history import (
     Derivation,
     EventRow,
     Head,
-    PromptEdit,
-    PtyTranscript,
 )
-from holdfast.storage.database.tables_library import Alias, Chat, Issue
+from holdfast.storage.database.tables_library import Alias, Chat
 from holdfast.storage.upkeep import consistency
 from holdfast.storage.upkeep.consistency_links import LINKS, Link
 from tests.support.blob_files import blob_file
-from tests.support.stored_rows import execute_unchecked
+from tests.support.stored_rows import add_named_rows, execute_unchecked
 from tests.support.workflow_double import WorkflowDouble
 
 
@@ -63,25 +61,7 @@ def filled(workflow: WorkflowDouble) -> tuple[str, str]:
         insert_once(db, Call, call.model_dump())
         change(db, ToolCallRow, call_id, output_ref=blob_id)
         change(db, SessionRow, fork, active_run=run_id, current_checkpoint=made.id)
-        edit = PromptEdit(
-            id="edit",
-            checkpoint_id=made.id,
-            session_id=source,
-            target="primary",
-            old_hash="",
-            new_hash="",
-            new_content="",
-        )
-        insert_once(db, PromptEdit, edit.model_dump())
-        seen = PtyTranscript(
-            id="seen", run_id=run_id, session_id=source, pty_id="pty", transcript=blob_id
-        )
-        insert_once(db, PtyTranscript, seen.model_dump())
-        issue = Issue(
-            id="issue", project_id=workflow.project_id, number=1, created_by="o", title="t"
-        )
-        insert_once(db, Issue, issue.model_dump())
-        change(db, SessionRow, source, bound_issue="issue")
+        add_named_rows(db, made, workflow.project_id, run_id, transcript=blob_id)
 
     workflow.store.write(more)
     return source, fork
