@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+JOBS ?= 3
 # The registry's certificate may be known to this machine's own store only.
 export UV_SYSTEM_CERTS ?= 1
 SYSTEM_CERTS = $$($(BIN)/python -c "import ssl; print(ssl.get_default_verify_paths().cafile)")
@@ -12,7 +12,19 @@ SEEDS ?= 1 2 3 4
 EXAMPLES ?= 300
 FUZZ_SEED := $(or $(FUZZ_SEED),$(shell date +%s))
 
-.PHONY: up token install system-packages test check types style imports audit bench torture mutants mutate fmt lock docs clean
+# Where attackers are played: a hostile model, page, operator, repository and machine.
+ATTACKS := tests/e2e/attacks tests/e2e/trust tests/integration/api/attacks tests/integration/api/trust \
+	tests/integration/api/test_strangers_fuzz.py tests/integration/fleet/test_link.py \
+	tests/integration/terminal/test_cage.py tests/integration/terminal/test_cage_attacks.py \
+	tests/integration/terminal/test_cage_folders.py tests/integration/terminal/test_cage_landlock.py \
+	tests/integration/terminal/test_cage_limits.py tests/integration/terminal/test_cage_network.py \
+	tests/integration/terminal/test_cage_system_calls.py tests/integration/terminal/test_cage_users.py \
+	tests/integration/terminal/test_strangers.py tests/integration/agent/test_cage_parity.py \
+	tests/integration/agent/test_search_limits.py tests/integration/activities/test_swapped_trees.py \
+	tests/integration/worker/test_deadly_calls.py tests/unit/agent/test_swapped_files.py \
+	tests/unit/folders tests/unit/domain/test_trust.py tests/unit/storage/test_bounded_json.py
+
+.PHONY: up token install system-packages test attack check types style imports audit bench torture mutants mutate fmt lock docs clean
 
 up: install
 	$(BIN)/holdfast up
@@ -38,6 +50,10 @@ system-packages:
 
 test: install system-packages
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not bench" -q tests
+
+# Every attack of `make test` by itself; `make torture` lets the attackers try twenty times as often.
+attack: install system-packages
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" -q $(ATTACKS)
 
 # Side by side: the types take longer than all the rest.
 check: install
@@ -69,6 +85,7 @@ torture: install
 	@echo "fuzzing: the same again with FUZZ_SEED=$(FUZZ_SEED)"
 	HOLDFAST_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 3600 -m "not slow and not bench" \
 		--hypothesis-seed=$(FUZZ_SEED) -k "fuzz or strangers or hypothesis" tests
+	HOLDFAST_ATTACK_ROUNDS=20 $(BIN)/python -m pytest -q --timeout 3600 $(ATTACKS)
 	for seed in $(SEEDS); do $(BIN)/holdfast selftest --minutes 5 --seed $$seed || exit 1; done
 
 # Removes each proven behaviour once and sees its tests fail; WORDS: areas, ids or files, CHEAPEST=1: one for each id.

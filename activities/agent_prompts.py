@@ -18,7 +18,7 @@ AGENTS_MAX = 200
 def prompts_of_agents(db: Db, session_id: str) -> dict[str, str]:
     """Agent path → prompt text, for the session's whole tree of agents."""
     session = sessions.get(db, session_id)
-    project_file = projects.file_by_hash(db, session.dsl_hash)
+    project_file = projects.file_of(db, session)
     try:
         folder = Path(projects.get(db, session.created_by, session.project_id).path)
     except NotFound:

@@ -81,7 +81,7 @@ def build(
 ) -> Context:
     """The context of an agent as it is now."""
     session = sessions.get(db, session_id)
-    project_file = projects.file_by_hash(db, session.dsl_hash)
+    project_file = projects.file_of(db, session)
     spec = project_file.agent(agent_path)
     root = agent_path == "primary"
     route = resolve(config, spec.model, session.model_override if root else None)

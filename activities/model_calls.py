@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from temporalio import activity
@@ -52,6 +53,9 @@ from holdfast.storage.sessions.message_views import message_json
 # About half a minute for a provider that is away, two minutes for one that asks to wait.
 PROVIDER_ATTEMPTS, RATE_LIMITED_ATTEMPTS = 6, 9
 ASKED_WAIT_S_MAX = 60.0
+# More calls of one answer than are made and these are left out of it: nobody reads thousands.
+REFUSED_CALLS_MAX = 64
+TOO_MANY_CALLS = "Not made: one answer may call {} tools, and this one called {}."
 
 
 class ModelActivities:
@@ -146,7 +150,7 @@ class ModelActivities:
                 return None
             message_id = step.message_id if before is None else before.message_id or ""
             session = sessions.get(db, step.session_id)
-            policy = projects.file_by_hash(db, session.dsl_hash).on_crash
+            policy = projects.file_of(db, session).on_crash
             recovered = SessionCrashRecovered(
                 session_id=step.session_id, failed_run_id=step.run_id, policy=policy
             )
@@ -223,7 +227,9 @@ class ModelActivities:
             raise ApplicationError("another attempt took over", type="stale_attempt")
         call.request_ref = blobs.commit(db, descriptor)
         calls.begin(db, call)
-        usage = answer.usage
+        usage, total = answer.usage, len(answer.tool_calls)
+        most = self.config().limits.tool_calls_per_step
+        answer = replace(answer, tool_calls=answer.tool_calls[: most + REFUSED_CALLS_MAX])
         asked = [
             {"id": one.id, "name": one.name, "arguments": one.arguments}
             for one in answer.tool_calls
@@ -249,11 +255,12 @@ class ModelActivities:
             rows = []  # nobody is left to make the calls
             _leave_out(db, step, run, message_id)
         tool_calls.add(db, rows)
+        _refuse(db, step, rows[most:], TOO_MANY_CALLS.format(most, total))
         calls.finish(db, call, bill(answer), message_id=message_id)
         if step.invocation_id is None and not rows:
             runs.answer(db, step.run_id, message_id)
         return ModelResult(
-            pending=[as_pending(row, context.spec) for row in rows],
+            pending=[as_pending(row, context.spec) for row in rows[:most]],
             budget_reached=self._budget(db, step, context),
         )
 
@@ -307,13 +314,21 @@ def _asked_for(step: ModelStep, message_id: str, answer: ModelAnswer) -> list[To
     ]
 
 
+def _refuse(db: Db, step: ModelStep, rows: list[ToolCallRow], why: str) -> None:
+    """Calls that are not made get their answers now, so that the context stays valid."""
+    for row in rows:
+        invocation = step.invocation_id
+        output = {"error": why}
+        tool_calls.close(db, row, text=why, output=output, failed=True, invocation_id=invocation)
+
+
 def _known(db: Db, step: ModelStep) -> ModelResult | None:
     """The answer of an earlier attempt that was stored but not reported."""
     call = calls.find(db, step.call_id)
     if call is None or call.status != "done" or call.message_id is None:
         return None
     session = sessions.get(db, step.session_id)
-    spec = projects.file_by_hash(db, session.dsl_hash).agent(step.agent_path)
+    spec = projects.file_of(db, session).agent(step.agent_path)
     rows = tool_calls.open_of_message(db, call.message_id)
     return ModelResult(pending=[as_pending(row, spec) for row in rows])
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from temporalio import activity
 
-from activities.refusals import answering
+from activities.refusals import answering, blob_wait_is_over
 from activities.tools.pending import pending_calls
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict
@@ -32,6 +33,7 @@ from holdfast.domain.steps import (
     RecoverStep,
     RefusalStep,
 )
+from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow
@@ -51,6 +53,7 @@ from holdfast.storage.sessions import (
 )
 from holdfast.storage.sessions.titles import auto_title
 
+T = TypeVar("T")
 CRASHED = "daemon_crash_during_run"
 CRASHED_WORDS = "Previous run was interrupted by a daemon restart."
 
@@ -64,7 +67,11 @@ class SessionActivities:
     @activity.defn(name="load_session")
     @answering
     async def load_session(self, step: LoadStep) -> Loaded:
-        """The session as the database has it; reads only."""
+        """The session as the database has it, without runs that nobody carries on any more."""
+        if step.begins:
+            left = await self.store.aread(lambda db: runs.left_open(db, step.session_id))
+            if left:
+                await self.store.awrite(lambda db: _close_left_open(db, step.session_id))
         return await self.store.aread(lambda db: _load(db, step.session_id))
 
     @activity.defn(name="admit_message")
@@ -89,19 +96,21 @@ class SessionActivities:
     @answering
     async def finish_run(self, step: FinishStep) -> Finished:
         """End a run and write its head; the first end wins."""
-        return await self.store.awrite(lambda db: _finish(db, self.store, step))
+        return await self._with_a_head(lambda db, whole: _finish(db, self.store, step, whole=whole))
 
     @activity.defn(name="recover_run")
     @answering
     async def recover_run(self, step: RecoverStep) -> Finished:
         """A run whose workflow was lost: go on, or give it up, as the project says."""
-        return await self.store.awrite(lambda db: _recover(db, self.store, step))
+        return await self._with_a_head(
+            lambda db, whole: _recover(db, self.store, step, whole=whole)
+        )
 
     @activity.defn(name="end_session")
     @answering
     async def end_session(self, step: EndStep) -> bool:
         """End the session for good; a repeat finds it ended."""
-        return await self.store.awrite(lambda db: _end(db, self.store, step))
+        return await self._with_a_head(lambda db, whole: _end(db, self.store, step, whole=whole))
 
     @activity.defn(name="fail_session")
     @answering
@@ -144,6 +153,18 @@ class SessionActivities:
 
         return await self.store.awrite(close)
 
+    async def _with_a_head(self, work: Callable[[Db, bool], T]) -> T:
+        """Run `work`, which writes a head; in the end a whole one, if the one before it is gone.
+
+        A session must be able to finish and to end whatever became of its blobs.
+        """
+        try:
+            return await self.store.awrite(lambda db: work(db, False))
+        except BlobMissing:
+            if not blob_wait_is_over():
+                raise
+        return await self.store.awrite(lambda db: work(db, True))
+
 
 def max_steps(project_file: ProjectFile) -> int:
     """The steps that a run of the root agent may take."""
@@ -152,9 +173,16 @@ def max_steps(project_file: ProjectFile) -> int:
     return own if limit is None else min(own, limit)
 
 
+def _close_left_open(db: Db, session_id: str) -> None:
+    """A compaction by hand that was lost with its workflow ends here, for it is not taken up."""
+    error = {"code": CRASHED, "message": CRASHED_WORDS}
+    for run_id in runs.left_open(db, session_id):
+        runs.close(db, run_id, state="failed", error=error, finish_reason="failed")
+
+
 def _load(db: Db, session_id: str) -> Loaded:
     session = sessions.get(db, session_id)
-    project_file = projects.file_by_hash(db, session.dsl_hash)
+    project_file = projects.file_of(db, session)
     run = runs.find(db, session.active_run) if session.active_run else None
     pending, answered = pending_calls(db, session, run, project_file)
     return Loaded(
@@ -197,7 +225,7 @@ def _admit(db: Db, step: AdmitStep) -> AdmittedRun:
         state=admitted.state.value,
         run_id=admitted.run_id,
         message_id=admitted.message_id,
-        max_steps=max_steps(projects.file_by_hash(db, session.dsl_hash)),
+        max_steps=max_steps(projects.file_of(db, session)),
     )
 
 
@@ -215,7 +243,7 @@ def _discard(db: Db, step: QueueStep) -> bool:
     return True
 
 
-def _finish(db: Db, store: OpenStore, step: FinishStep) -> Finished:
+def _finish(db: Db, store: OpenStore, step: FinishStep, *, whole: bool) -> Finished:
     error = None
     if step.error_code is not None:
         error = {"code": step.error_code, "message": step.error_message or step.error_code}
@@ -232,7 +260,7 @@ def _finish(db: Db, store: OpenStore, step: FinishStep) -> Finished:
         user_id=step.user_id,
     )
     if won:
-        heads.create(db, store.blobs, step.session_id, run_id=step.run_id)
+        heads.create(db, store.blobs, step.session_id, run_id=step.run_id, whole=whole)
         auto_title(db, step.session_id)
         _say_failure(db, step)
     session = sessions.get(db, step.session_id)
@@ -250,7 +278,7 @@ def _say_failure(db: Db, step: FinishStep) -> None:
         events.append(db, step.session_id, attention, run_id=step.run_id)
 
 
-def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
+def _recover(db: Db, store: OpenStore, step: RecoverStep, *, whole: bool) -> Finished:
     recovered = SessionCrashRecovered(
         session_id=step.session_id, failed_run_id=step.run_id, policy=step.policy
     )
@@ -265,7 +293,7 @@ def _recover(db: Db, store: OpenStore, step: RecoverStep) -> Finished:
             error_code=CRASHED,
             error_message=CRASHED_WORDS,
         )
-        return _finish(db, store, finish)
+        return _finish(db, store, finish, whole=whole)
     # Their workflows are lost with ours; the calls that they answered are made anew.
     invocations.kill_open(db, step.run_id)
     session = sessions.get(db, step.session_id)
@@ -301,13 +329,13 @@ def _close_active_run(db: Db, session: SessionRow, **how: Any) -> bool:
     return runs.close(db, session.active_run, **how)
 
 
-def _end(db: Db, store: OpenStore, step: EndStep) -> bool:
+def _end(db: Db, store: OpenStore, step: EndStep, *, whole: bool) -> bool:
     session = sessions.lock(db, step.session_id)
     if session.state == State.ENDED:
         return False
     how = {"state": "cancelled", "finish_reason": "session_ended", "user_id": step.user_id}
     if _close_active_run(db, session, **how):
-        heads.create(db, store.blobs, session.id, run_id=session.active_run)
+        heads.create(db, store.blobs, session.id, run_id=session.active_run, whole=whole)
     at = now_ms()
     ended = SessionEnded(
         session_id=session.id,

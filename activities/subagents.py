@@ -40,7 +40,7 @@ class SubagentActivities:
 
 def _begin(db: Db, start: SubagentStart) -> SubagentBegun:
     session = sessions.lock(db, start.session_id)
-    project_file = projects.file_by_hash(db, session.dsl_hash)
+    project_file = projects.file_of(db, session)
     path = subagent_path(start.parent_path, start.name)
     try:
         spec = project_file.agent(path)

@@ -24,12 +24,12 @@ def create_app(services: Services) -> FastAPI:
         title="Holdfast",
         version="1",
         openapi_url=f"{PREFIX}/openapi.json",
-        docs_url=f"{PREFIX}/docs",
+        docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
     )
     app.state.services = services
-    app.state.failed_logins = FailedLogins()
+    app.state.failed_logins = FailedLogins(services.store)
     errors.install(app)
     for router in ROOT_ROUTERS:
         app.include_router(router)

@@ -10,10 +10,12 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from starlette.requests import HTTPConnection
 
+from api.connections import network_of
 from api.services import Services
 from holdfast.domain.errors import Forbidden, RateLimited, Unauthenticated
+from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Operator
-from holdfast.storage.projects import operators
+from holdfast.storage.projects import failed_logins, operators
 
 COOKIE = "holdfast_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -30,16 +32,22 @@ class Identity:
 
 
 class FailedLogins:
-    """Slows down whoever guesses tokens; those who hold a good one never notice."""
+    """Slows down whoever guesses tokens at any API; those who hold a good one never notice."""
 
-    def __init__(self, per_minute: int = FAILURES_PER_MINUTE) -> None:
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+    def __init__(self, store: OpenStore, per_minute: int = FAILURES_PER_MINUTE) -> None:
+        self._store = store
+        self._per_minute = per_minute
+        # Whoever is far beyond the limit here is not worth a write any more.
+        self._here = MovingWindowRateLimiter(MemoryStorage())
         self._limit = RateLimitItemPerMinute(per_minute)
 
-    def count(self, address: str) -> None:
+    async def count(self, address: str) -> None:
         """Note one wrong token; RateLimited when there were too many."""
-        if not self._limiter.hit(self._limit, "login", address):
-            raise RateLimited("too many wrong tokens; wait a minute")
+        if self._here.hit(self._limit, "login", address):
+            noted = await self._store.awrite(lambda db: failed_logins.count(db, address))
+            if noted <= self._per_minute:
+                return
+        raise RateLimited("too many wrong tokens; wait a minute")
 
 
 async def identify(services: Services, request: HTTPConnection) -> Identity | None:
@@ -63,12 +71,23 @@ async def require(services: Services, request: HTTPConnection) -> Operator:
     if identity is None:
         if _bearer(request) or COOKIE in request.cookies:
             logins: FailedLogins = request.app.state.failed_logins
-            logins.count(request.client.host if request.client else "unknown")
+            await logins.count(address_of(request))
         raise Unauthenticated("a bearer token is needed; `holdfast token` prints one")
     changes = request.scope["type"] == "websocket" or request.scope["method"] not in SAFE_METHODS
     if identity.by_cookie and changes:
         check_origin(services, request, required=True)
     return identity.operator
+
+
+def secure_cookies(services: Services, request: HTTPConnection) -> bool:
+    """Whether browsers may send our cookies over TLS only: where that is how they come."""
+    public = services.configuration.current.server.public_url or ""
+    return request.url.scheme in ("https", "wss") or public.startswith("https://")
+
+
+def address_of(request: HTTPConnection) -> str:
+    """Where a request comes from, as failed logins are counted: a proxy's word only if trusted."""
+    return network_of(request.client.host) if request.client else "unknown"
 
 
 async def identified(services: Services, request: HTTPConnection) -> Identity | None:

@@ -12,6 +12,7 @@ from api.dependencies import find_own
 from api.models import RequestBody, Text
 from api.services import Services
 from holdfast.domain.errors import Conflict, NotFound, ValidationFailed
+from holdfast.folders.hidden import is_hidden
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Project, SessionRow
 from holdfast.storage.issues import issues
@@ -48,7 +49,7 @@ async def create(
         services.configuration.check_model(wanted.model_override)
     if wanted.resume_from is None and (wanted.checkpoint_id or wanted.head_id):
         raise ValidationFailed("checkpoint_id and head_id belong to resume_from")
-    folder = await asyncio.to_thread(_folder, project, wanted.working_directory)
+    folder = await asyncio.to_thread(_folder, services, project, wanted.working_directory)
 
     def make(db: Db) -> SessionShown:
         row = _make(db, services, operator_id, project, wanted, session_id, folder)
@@ -81,8 +82,7 @@ def _make(
     if wanted.bound_issue is not None:
         issues.require_free(db, project.id, wanted.bound_issue)
     columns: dict[str, Any] = {
-        "project_id": project.id,
-        "dsl_hash": project.dsl_hash,
+        **projects.session_columns(project),
         "model_override": wanted.model_override,
         "bound_issue": wanted.bound_issue,
     }
@@ -122,8 +122,8 @@ def _source(db: Db, operator_id: str, name: str) -> str:
         raise NotFound(SOURCE_MISSING) from None
 
 
-def _folder(project: Project, wanted: str | None) -> str | None:
-    """A folder that exists; a relative one begins at the project's."""
+def _folder(services: Services, project: Project, wanted: str | None) -> str | None:
+    """An existing folder, none of Holdfast's own; a relative one begins at the project's."""
     if wanted is None:
         return None
     folder = Path(project.path) / wanted
@@ -133,4 +133,11 @@ def _folder(project: Project, wanted: str | None) -> str | None:
         raise ValidationFailed("working_directory does not exist") from None
     if not resolved.is_dir():
         raise ValidationFailed("working_directory is not a folder")
+    refuse_hidden(services, resolved, given=Path(project.path))
     return str(resolved)
+
+
+def refuse_hidden(services: Services, folder: Path, *, given: Path | None = None) -> None:
+    """Nobody works in Holdfast's own folders, but in the one there that the project is."""
+    if is_hidden(folder, services.settings.hidden_places, given=given):
+        raise ValidationFailed("working_directory lies in Holdfast's own folders")

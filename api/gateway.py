@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth import check_host
@@ -61,6 +61,8 @@ class Gateway:
             await self._late(
                 scope, receive, answer, error_answer(413, "payload_too_large", str(error.detail))
             )
+        except ClientDisconnect:
+            log.info("%s %s: the client went away", scope["method"], scope["path"])
         except asyncio.CancelledError:
             # The server stops: whether the command took effect is not known yet.
             if answer.status != 0:

@@ -6,7 +6,7 @@ builds them: these have exactly the described fields.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict
@@ -41,6 +41,24 @@ class Shown(BaseModel):
     model_config = ConfigDict(extra="allow", defer_build=True)
 
 
+class LooseningShown(TypedDict):
+    """One value of a project file that allows more than the one that was trusted last."""
+
+    area: str
+    key: str
+    trusted: Any
+    wanted: Any
+
+
+class TrustShown(TypedDict):
+    """Whether all of the project file is in force, and which areas wait for the operator."""
+
+    state: Literal["trusted", "pending"]
+    dsl_hash: str
+    loosens: list[str]
+    details: list[LooseningShown]
+
+
 class ProjectShown(Shown):
     """A project."""
 
@@ -52,6 +70,7 @@ class ProjectShown(Shown):
     running: int
     limit: int
     error: dict[str, Any] | None
+    trust: TrustShown
 
 
 class PtyShown(Shown):

@@ -11,7 +11,7 @@ from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.sessions import ptys
 from holdfast.terminal.errors import TerminalError
-from holdfast.terminal.showing import asciicast, closing, raw, read_timed
+from holdfast.terminal.showing import asciicast, closing, raw, read_timed, transcript_copy
 
 FORMS = {
     "raw": "application/octet-stream",
@@ -26,13 +26,16 @@ async def transcript(services: Services, pty: Pty, form: str) -> bytes:
     timed = await _kept(services, pty) if pty.state == "closed" else await _live(services, pty)
     if form == "timed":
         return timed
-    return await asyncio.to_thread(_rendered, timed, pty, form)
+    try:
+        return await asyncio.to_thread(_rendered, timed, pty, form)
+    except (ValueError, KeyError, TypeError, AttributeError):  # an import brings what it likes
+        raise NotFound("The transcript of this terminal is damaged.") from None
 
 
-async def file_closed(services: Services, pty_id: str) -> None:
+async def file_closed(services: Services, pty: Pty) -> None:
     """Keep what a terminal showed that is over; upkeep does the same for those nobody closed."""
-    shown = await closing(await services.terminals.client(), pty_id)
-    await ptys.close_with_transcript(services.store, pty_id, shown)
+    shown = await closing(await services.terminals.client(pty.host_id), pty.id)
+    await ptys.close_with_transcript(services.store, pty.id, shown)
 
 
 async def _kept(services: Services, pty: Pty) -> bytes:
@@ -46,12 +49,12 @@ async def _kept(services: Services, pty: Pty) -> bytes:
 
 
 async def _live(services: Services, pty: Pty) -> bytes:
-    client = await services.terminals.client()
+    client = await services.terminals.client(pty.host_id)
     try:
-        path = await client.transcript(pty.id)
+        async with transcript_copy(client, pty.id) as path:
+            return await asyncio.to_thread(read_timed, path)
     except TerminalError as error:
         raise refusal_of(error) from None
-    return await asyncio.to_thread(read_timed, path)
 
 
 def _rendered(timed: bytes, pty: Pty, form: str) -> bytes:

@@ -22,7 +22,7 @@ PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 ELSEWHERE = re.compile(
     r"https?://|git\+|file:|--(extra-)?index-url|--find-links|^-e\b", re.MULTILINE
 )
-# Licences that would bind whoever ships Holdfast; the Lesser one of psycopg does not.
+# Licences that would bind whoever ships Holdfast; the Lesser one does not.
 STRICT = re.compile(
     r"affero|\bagpl|(?<!lesser )general public|(?<![al])gpl[ -]?v?[23]", re.IGNORECASE
 )
@@ -94,7 +94,7 @@ def strict_licences(names: set[str]) -> list[str]:
         kinds = [one for one in package.metadata.get_all("Classifier") or [] if "License" in one]
         short = package.metadata.get_all("License-Expression") or []
         said = " ".join([*short, *kinds])
-        if STRICT.search(said.replace("Lesser General", "Lesser_General")):
+        if STRICT.search(said):
             found.append(f"{package.name}: licence {said}")
     return found
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 from scripts import mutants
+from scripts.mutants import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "coverage.md"
 IDS = ROOT / "docs" / "requirements_ids.txt"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-STATES = ("proven", "met by another design", "tested", "not met")
+STATES = ("proven", "met by another design", "not met")
+PROVEN, OTHERWISE_MET, UNMET = STATES
 SEEDS = {
     "K": "the session manager",
     "H": "the library of sessions",
@@ -27,6 +29,11 @@ OTHER_DESIGN = {
     "H-005": (
         "0026-what-of-other-stores-is-not-ours.md",
         "there is no batch runner, and nothing of it is stored",
+    ),
+    "H-007": (
+        "0026-what-of-other-stores-is-not-ours.md",
+        "indexes by operator, project and last activity, and of the parent; titles are unique"
+        " per operator",
     ),
     "H-017": (
         "0026-what-of-other-stores-is-not-ours.md",
@@ -61,7 +68,6 @@ NOT_MET = {
 LEGEND = """
 - **proven**: a mutant in `tests/mutants/` removes the behaviour, and a test fails (`make mutants`);
 - **met by another design**: a page of `docs/decisions/` says what is done instead, and why;
-- **tested**: tests name it, but nobody has yet seen them fail without the behaviour;
 - **not met**: the reason stands beside it.
 """
 
@@ -89,25 +95,26 @@ def render() -> str:
 
 
 def find_states() -> dict[str, tuple[str, str]]:
-    """Requirement id → its state, and the reason where it is not proven."""
-    proven = {one for mutant in mutants.read_catalogue() for one in mutant.requirements}
+    """Requirement id → its state, and the reason where it is not proven; ValueError without one."""
+    if missing := unproven():
+        raise ValueError(f"no mutant and no reason: {', '.join(sorted(missing))}")
     states = {}
     for one in IDS.read_text(encoding="utf-8").split():
         if one in OTHER_DESIGN:
             page, words = OTHER_DESIGN[one]
-            states[one] = (STATES[1], f"{words} ([decision](decisions/{page}))")
-        elif one in proven:
-            states[one] = (STATES[0], "")
-        elif one in NOT_MET or one not in find_proofs():
-            states[one] = (STATES[3], NOT_MET.get(one, ""))
+            states[one] = (OTHERWISE_MET, f"{words} ([decision](decisions/{page}))")
+        elif one in NOT_MET:
+            states[one] = (UNMET, NOT_MET[one])
         else:
-            states[one] = (STATES[2], "")
+            states[one] = (PROVEN, "")
     return states
 
 
-def unexplained() -> set[str]:
-    """Ids that are not met, and no reason stands beside them."""
-    return {one for one, (state, why) in find_states().items() if state == STATES[3] and not why}
+def unproven(catalogue: Sequence[Mutant] | None = None) -> set[str]:
+    """Ids without a mutant that are neither met by another design nor known as not met."""
+    given = mutants.read_catalogue() if catalogue is None else catalogue
+    proven = {one for mutant in given for one in mutant.requirements}
+    return set(IDS.read_text(encoding="utf-8").split()) - proven - set(OTHER_DESIGN) - set(NOT_MET)
 
 
 def _row(one: str, state: str, why: str) -> str:

@@ -3,7 +3,7 @@
 # names them.
 set -eu
 
-packages="bubblewrap git tmux vim less postgresql chromium $*"
+packages="bubblewrap iproute2 curl git tmux vim less postgresql pgbouncer chromium $*"
 missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "install ok installed" || missing="$missing $package"

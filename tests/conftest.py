@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, settings
 from holdfast import AsyncClient, Client
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.blocking_client import blocking
-from tests.support.servers.postgres import PostgresCluster, PostgresMissing
+from tests.support.servers.object_store import ObjectStore
+from tests.support.servers.pgbouncer import PgBouncer, PgBouncerMissing
+from tests.support.servers.postgres import LASTING, PostgresCluster, PostgresMissing
 from tests.support.servers.product import Product
 
 # The same examples at every run of `make test`; new and many of them in `make torture`.
@@ -143,7 +145,7 @@ def make_project(client: httpx2.Client, tmp_path: Path) -> Callable[..., dict[st
         if project_file:
             (folder / ".holdfast").mkdir()
             (folder / ".holdfast" / "project.yaml").write_text(project_file, encoding="utf-8")
-        answer = client.post("/projects/load", json={"path": str(folder)})
+        answer = client.post("/projects/load", json={"path": str(folder), "trust": True})
         assert answer.status_code in {200, 201}, answer.text
         project: dict[str, Any] = answer.json()
         return project
@@ -176,6 +178,62 @@ def postgres_url(
     url = postgres.migrated_database(tmp_path_factory.mktemp("template"))
     yield url
     postgres.drop(url)
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[PostgresCluster]:
+    """A cluster that the tests of a file may stop, kill and start again."""
+    try:
+        cluster = PostgresCluster(*LASTING).start()
+    except PostgresMissing as error:
+        pytest.skip(str(error))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def mortal_postgres(
+    own_postgres: PostgresCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[PostgresCluster, str]]:
+    """That cluster, and a fresh database in it with our tables; it runs again after the test."""
+    url = own_postgres.migrated_database(tmp_path_factory.mktemp("template"))
+    yield own_postgres, url
+    if own_postgres.server is None:
+        own_postgres.serve()
+    own_postgres.drop(url)
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectStore]:
+    """An S3 server, one per pytest process."""
+    server = ObjectStore().start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def object_store(
+    object_server: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ObjectStore]:
+    """That server without faults; the standard variables lead to it."""
+    for name, value in object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    object_server.unavailable.clear()
+    object_server.lost = 0
+    object_server.requests.clear()
+    yield object_server
+    object_server.unavailable.clear()
+
+
+@pytest.fixture
+def pooler(postgres: PostgresCluster) -> Iterator[PgBouncer]:
+    """A transaction pooler in front of the shared cluster."""
+    try:
+        running = PgBouncer(postgres.port).start()
+    except PgBouncerMissing as error:
+        pytest.skip(str(error))
+    yield running
+    running.stop()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 // One session: what was said, what happens now, and what may be done about it.
 
 import { actions } from "./actions.js";
+import { cageNote } from "./cage.js";
 import { Composer } from "./composer.js";
 import { badge, h, money, notify } from "./dom.js";
 import { get, insist } from "./http.js";
@@ -99,7 +100,9 @@ class SessionView {
     this.session = session;
     const title = h("button", { type: "button", class: "title", title: "Rename", onclick: () => this.rename() }, session.title || session.preview || "Untitled");
     const usage = [`${session.usage.input_tokens + session.usage.output_tokens} tokens`, money(session.usage)].filter(Boolean).join(" · ");
-    this.head.replaceChildren(badge(session.state), title, h("span", { class: "quiet" }, usage), this.connection);
+    // Made anew only when it says something else: who opened it keeps it open.
+    if (JSON.stringify(before?.cage) !== JSON.stringify(session.cage)) this.cage = cageNote(session.cage);
+    this.head.replaceChildren(badge(session.state), title, h("span", { class: "quiet" }, usage), this.connection, this.cage);
     this.head.dataset.state = session.state;
     document.title = `${session.state === "paused" ? "⏸ " : ""}${session.title || "Session"} · Holdfast`;
     const focused = this.buttons.contains(document.activeElement) ? document.activeElement.className : null;

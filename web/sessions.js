@@ -2,6 +2,7 @@
 
 import { ago, badge, h, money, notify } from "./dom.js";
 import { get, insist } from "./http.js";
+import { trustNotices } from "./trust.js";
 
 const PAGE = 30;
 const PAGE_MAX = 500;
@@ -39,9 +40,18 @@ export async function sessionsView(draw) {
     more.hidden = !state.cursor;
   }
 
-  for (const project of (await get("/projects?limit=500")).items) state.projects.set(project.id, project);
+  const untrusted = h("div", {});
+  const starting = h("div", {});
+  async function readProjects() {
+    for (const project of (await get("/projects?limit=500")).items) state.projects.set(project.id, project);
+    untrusted.replaceChildren(...trustNotices(state.projects, readProjects));
+    starting.replaceChildren(newSession(state.projects, readProjects));
+  }
+
+  await readProjects();
   draw(
-    h("section", { class: "top" }, newSession(state.projects), h("div", { class: "filters" }, choice, h("label", {}, archived, " archived"))),
+    untrusted,
+    h("section", { class: "top" }, starting, h("div", { class: "filters" }, choice, h("label", {}, archived, " archived"))),
     list,
     more,
   );
@@ -61,7 +71,7 @@ function card(session, projects) {
   );
 }
 
-function newSession(projects) {
+function newSession(projects, loaded) {
   const ready = [...projects.values()].filter((project) => project.state === "ready");
   const which = h("select", { "aria-label": "Project" }, ready.map((project) => h("option", { value: project.id, title: project.path }, project.name)));
   const folder = h("input", { type: "text", placeholder: "/path/to/a/folder", "aria-label": "Folder of a project" });
@@ -73,7 +83,12 @@ function newSession(projects) {
     event.preventDefault();
     work().catch((problem) => notify(problem.message));
   };
-  const load = failing(async () => start((await insist("POST", "/projects/load", { path: folder.value.trim() })).id));
+  // A file that loosens something is shown first, above; a session of it is one more click.
+  const load = failing(async () => {
+    const project = await insist("POST", "/projects/load", { path: folder.value.trim() });
+    if (project.trust.state === "pending") await loaded();
+    else await start(project.id);
+  });
   return h(
     "div",
     { class: "new" },

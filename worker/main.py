@@ -9,16 +9,21 @@ from datetime import timedelta
 
 import structlog
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from holdfast.agent.providers import close_clients, warm_up
 from holdfast.settings.config import Config
 from holdfast.settings.environment import Settings
 from holdfast.settings.fresh_config import FreshConfig
 from holdfast.storage.database.opening import OpenStore, open_store
+from holdfast.storage.database.patience import open_until
+from holdfast.storage.database.postgres import PostgresOptions
 from holdfast.temporal.connection import connect_patiently
 from holdfast.temporal.search_attributes import ensure_search_attributes
 from worker import background
+from worker.health import WorkerHealth
+from worker.hosting import Hosting
 from worker.parts import WORKFLOWS, Parts, build
 
 log = structlog.get_logger()
@@ -33,38 +38,64 @@ async def run(settings: Settings) -> None:
         loop.add_signal_handler(number, stopped.set)
     config = FreshConfig(settings.home)
     threading.Thread(target=_warm_up, args=(config(),), daemon=True).start()
-    store = await asyncio.to_thread(
-        open_store,
-        settings.database_url,
-        settings.home,
-        blobs_url=settings.blobs_url,
-        synchronous=config().server.synchronous,
+    store = await open_until(
+        stopped,
+        lambda: open_store(
+            settings.database_url,
+            settings.home,
+            blobs_url=settings.blobs_url,
+            synchronous=config().server.synchronous,
+            postgres=PostgresOptions.of(settings),
+        ),
     )
+    if store is None:
+        return
     for warning in store.warnings():
         log.warning("store.warning", words=warning)
-    client = await connect_patiently(settings, stopped)
-    if client is None:
-        store.close()
-        return
-    parts = build(store, settings, config)
-    await ensure_search_attributes(client)
-    await serve(client, settings, store, parts, stopped)
+    async with WorkerHealth(settings.metrics_bind) as health:
+        client = await connect_patiently(
+            settings, stopped, metrics_address=health.temporal_metrics_address
+        )
+        if client is None:
+            store.close()
+            return
+        parts = build(store, settings, config)
+        await ensure_search_attributes(client)
+        await serve(client, settings, store, parts, stopped, health)
 
 
 async def serve(
-    client: Client, settings: Settings, store: OpenStore, parts: Parts, stopped: asyncio.Event
+    client: Client,
+    settings: Settings,
+    store: OpenStore,
+    parts: Parts,
+    stopped: asyncio.Event,
+    health: WorkerHealth,
 ) -> None:
-    """Run the worker and what goes on beside it."""
-    worker = make_worker(client, settings.task_queue, parts)
-    others = background.start(client, settings, store, parts)
+    """Run the worker and what goes on beside it.
+
+    Told to stop, it first lets go of its host's steps: what runs there goes on in the terminal
+    host, and the next worker attaches to it.
+    """
+    grace = timedelta(seconds=settings.drain_s)
+    worker = make_worker(
+        client, settings.task_queue, parts, grace=grace, build_id=settings.build_id
+    )
+    hosting = Hosting(client, settings, store, parts)
+    others = background.start(client, settings, store, parts, hosting)
     try:
         async with worker:
-            log.info("worker.ready", task_queue=settings.task_queue)
+            log.info("worker.ready", task_queue=settings.task_queue, build_id=settings.build_id)
+            health.serve(lambda: worker.is_running)
             await stopped.wait()
+            health.serve(None)
+            others.pop(background.HOSTING).cancel()
+            leaving = asyncio.create_task(hosting.stop())
+        await leaving
     finally:
-        for task in others:
+        for task in others.values():
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*others.values(), return_exceptions=True)
         await parts.terminals.close()
         await close_clients()
         for pool in parts.pools:
@@ -73,9 +104,12 @@ async def serve(
 
 
 def make_worker(
-    client: Client, task_queue: str, parts: Parts, *, grace: timedelta = GRACE
+    client: Client, task_queue: str, parts: Parts, *, grace: timedelta = GRACE, build_id: str = ""
 ) -> Worker:
-    """A worker whose death is noticed within seconds and whose cancels arrive at once."""
+    """A worker whose death is noticed within seconds and whose cancels arrive at once.
+
+    With a build id its sessions stay with that build until they begin a new history.
+    """
     return Worker(
         client,
         task_queue=task_queue,
@@ -88,6 +122,20 @@ def make_worker(
         graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=timedelta(milliseconds=500),
         default_heartbeat_throttle_interval=timedelta(milliseconds=500),
+        deployment_config=deployment(task_queue, build_id) if build_id else None,
+    )
+
+
+def deployment(name: str, build_id: str) -> WorkerDeploymentConfig:
+    """The build as Temporal's worker deployments know it; the task queue names the deployment.
+
+    The behaviour is said here and not by the workflows: those of an unversioned worker would be
+    refused.
+    """
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(deployment_name=name, build_id=build_id),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
     )
 
 

@@ -22,6 +22,7 @@ from holdfast.domain.ids import least_id
 from holdfast.domain.memory import MemorySettings
 from holdfast.memory.documents import ROOT_FILES, ROOT_FOLDER, files_of
 from holdfast.memory.pool import MemoryPool
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
 from holdfast.storage.projects import projects
@@ -95,9 +96,10 @@ class MemoryWatch:
 
     async def look(self) -> None:
         """Look once at every project that remembers."""
-        known = {one.id: one for one in await self._store.aread(projects.everywhere)}
+        found, sessions = await self._store.aread(_projects_and_new_sessions)
+        known = {one.id: one for one in found}
         self._seen = {key: seen for key, seen in self._seen.items() if key in known}
-        await asyncio.to_thread(self._look_at_all, known)
+        await asyncio.to_thread(self._look_at_all, known, self._begun_since(sessions))
         await self._tell()
 
     def pause_s(self, took_s: float, *, every_s: float = EVERY_S) -> float:
@@ -105,8 +107,8 @@ class MemoryWatch:
         settling = any(seen.changed_at is not None for seen in self._seen.values())
         return max(SETTLING_EVERY_S if settling else every_s, SHARE * took_s)
 
-    def _look_at_all(self, known: dict[str, Project]) -> None:
-        now, begun = self._clock(), self._with_new_sessions()
+    def _look_at_all(self, known: dict[str, Project], begun: set[str]) -> None:
+        now = self._clock()
         for project in known.values():
             settings = self._settings(project)
             if settings is None:
@@ -178,13 +180,8 @@ class MemoryWatch:
         listed = self._store.read(lambda db: memory_sessions.listed(db, project))
         return {one.path: one.hash for one in listed}
 
-    def _with_new_sessions(self) -> set[str]:
-        """The projects in which a session began since the last look.
-
-        Ids of several APIs come a little out of order, so the last minute is looked at again.
-        """
-        since = least_id(max(0, now_ms() - OVERLAP_MS))
-        found = dict(self._store.read(lambda db: memory_sessions.begun_after(db, since)))
+    def _begun_since(self, found: dict[str, str]) -> set[str]:
+        """The projects in which a session began since the last look."""
         fresh = {project_id for one, project_id in found.items() if one not in self._begun}
         self._begun = set(found)
         return fresh
@@ -210,6 +207,15 @@ class MemoryWatch:
                 log.warning("memory.not_asked", project=project_id, reason=error.message[:200])
                 return  # Temporal is away: the next look asks
             self._found.due.discard(project_id)
+
+
+def _projects_and_new_sessions(db: Db) -> tuple[list[Project], dict[str, str]]:
+    """Every project, and the sessions of the last minute with theirs, in one transaction.
+
+    Ids of several APIs come a little out of order, so the last minute is looked at again.
+    """
+    since = least_id(max(0, now_ms() - OVERLAP_MS))
+    return projects.everywhere(db), dict(memory_sessions.begun_after(db, since))
 
 
 def _watches_files(settings: MemorySettings) -> bool:

@@ -11,6 +11,7 @@ from temporalio import activity
 
 from activities.checkpoints import CheckpointActivities
 from activities.compaction.steps import CompactionActivities
+from activities.hosts import HostActivities
 from activities.memory import MemoryActivities
 from activities.model_calls import ModelActivities
 from activities.sessions import SessionActivities
@@ -46,11 +47,17 @@ class Parts:
     trees: Trees
     pools: tuple[MemoryPool, MemoryPool]  # for syncs, and for answers
     activities: list[Callable[..., Any]]
+    host_activities: list[Callable[..., Any]]  # those that touch files or processes
 
 
 def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) -> Parts:
     """Bind every step to its effect."""
-    terminals = Terminals(store, Path(settings.terminal_socket), settings.terminal_state_dir)
+    terminals = Terminals(
+        store,
+        Path(settings.terminal_socket),
+        settings.terminal_state_dir,
+        hidden=settings.hidden_places,
+    )
     pool = MemoryPool(store, settings.home, config)
     answering_pool = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
 
@@ -63,18 +70,37 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
 
     remember = MemoryTool(store, answering_pool, sync)
     pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
-    tools = all_tools(store, Shell(store, terminals, config), remember)
+    tools = all_tools(store, Shell(store, terminals, config), remember, settings.hidden_places)
+    calls = ToolActivities(
+        store,
+        tools,
+        pausing.save_before_run,
+        terminals.cage_trouble,
+        host=terminals.identity,
+    )
+    placing = HostActivities(store, terminals, config)
     families: list[object] = [
         SessionActivities(store),
         ModelActivities(store, config),
-        ToolActivities(store, tools, pausing.save_before_run),
+        calls,
         pausing,
-        CompactionActivities(store, config),
+        CompactionActivities(store, config, terminals),
         SubagentActivities(store),
+        placing,
         MemoryActivities(store, pool),
     ]
     steps = [step for family in families for step in _steps(family)]
-    return Parts(terminals, config, pausing.trees, (pool, answering_pool), steps)
+    on_host: list[Callable[..., Any]] = [
+        calls.call_tool,
+        placing.take_session,
+        pausing.snapshot_tree,
+        pausing.roll_back_session,
+        pausing.suspend_processes,
+        pausing.resume_processes,
+        pausing.kill_processes,
+    ]
+    pools = (pool, answering_pool)
+    return Parts(terminals, config, pausing.trees, pools, steps, on_host)
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:

@@ -18,7 +18,7 @@ from holdfast.temporal.sessions import SessionCommands
 from holdfast.temporal.updates import WorkflowBroken
 
 log = structlog.get_logger()
-EVERY_S = 0.5
+EVERY_S = 1.0
 
 
 async def start_forever(

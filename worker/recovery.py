@@ -7,16 +7,18 @@ from functools import partial
 
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.sessions import sessions
+from holdfast.storage.sessions import runs, sessions
 from holdfast.temporal.sessions import SessionWorkflows
 
 SESSIONS_MAX = 10_000
 EVERY_S = 60.0
 _running = partial(sessions.in_state, state=State.RUNNING, limit=SESSIONS_MAX)
+_compacting = partial(runs.compacting_sessions, limit=SESSIONS_MAX)
 
 
 async def watch_forever(workflows: SessionWorkflows, store: OpenStore) -> None:
     """Look at the start and then every minute, for a workflow can be lost while we live."""
+    await close_lost_compactions(workflows, store)
     while True:
         await restart_lost(workflows, store)
         await asyncio.sleep(EVERY_S)
@@ -25,4 +27,13 @@ async def watch_forever(workflows: SessionWorkflows, store: OpenStore) -> None:
 async def restart_lost(workflows: SessionWorkflows, store: OpenStore) -> None:
     """Start the workflow of every running session; one that is there stays as it is."""
     for session in await store.aread(_running):
+        await workflows.start(session)
+
+
+async def close_lost_compactions(workflows: SessionWorkflows, store: OpenStore) -> None:
+    """Idle sessions have no workflow to miss, but one lost in a compaction left a run open.
+
+    Looked for at the start only: while we live, whoever asked for it asks again.
+    """
+    for session in await store.aread(_compacting):
         await workflows.start(session)

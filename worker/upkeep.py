@@ -15,8 +15,9 @@ from holdfast.settings.config import Config, Retention
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Pty
+from holdfast.storage.hosts import executions
 from holdfast.storage.log import events, frames
-from holdfast.storage.projects import idempotency
+from holdfast.storage.projects import failed_logins, idempotency
 from holdfast.storage.sessions import inbox, ptys
 from holdfast.terminal.errors import TerminalError, UnknownProcess
 from worker import endings
@@ -27,21 +28,24 @@ EVERY_S = 15.0
 IDLE_S = 30 * 60
 
 
-async def keep(store: OpenStore, terminals: Terminals, config: Callable[[], Config]) -> None:
-    """Look after the store for as long as the worker lives."""
-    idle: set[str] = set()
-    look = partial(look_at_terminals, store, terminals, idle)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_now_and_then(store, config, look))
-        tasks.create_task(endings.file_forever(store, terminals, look))
-
-
-async def _now_and_then(
-    store: OpenStore, config: Callable[[], Config], look: Callable[[], Awaitable[None]]
-) -> None:
+async def prune_forever(store: OpenStore, config: Callable[[], Config]) -> None:
+    """Drop what is past its time, for all workers."""
     while True:
         await asyncio.sleep(EVERY_S)
         await prune(store, config().retention)
+
+
+async def keep_terminals(store: OpenStore, terminals: Terminals) -> None:
+    """Look after the terminals of this worker's host for as long as it lives."""
+    look = partial(look_at_terminals, store, terminals, set())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_now_and_then(look))
+        tasks.create_task(endings.file_forever(store, terminals, look))
+
+
+async def _now_and_then(look: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(EVERY_S)
         await look()
 
 
@@ -54,15 +58,27 @@ async def prune(store: OpenStore, retention: Retention) -> None:
         drop = partial(frames.prune, session_id=session_id, keep_ms=keep_ms, keep_bytes=keep_bytes)
         await store.awrite(drop)
     await store.awrite(inbox.sweep)
-    await store.awrite(idempotency.sweep)
+    await store.awrite(_sweep)
+
+
+def _sweep(db: Db) -> None:
+    idempotency.sweep(db)
+    executions.sweep(db)
+    failed_logins.sweep(db)
 
 
 async def look_at_terminals(store: OpenStore, terminals: Terminals, idle: set[str]) -> None:
     """Keep the transcripts of terminals that ended with nobody watching; tell of idle ones once.
 
+    Only those of the host beside this worker: of others it can say nothing.
     `idle` holds those that were told of; one that is used again may be told of again.
     """
-    for pty in await store.aread(ptys.live):
+    try:
+        host_id = (await terminals.identity()).id
+    except TerminalError as error:
+        log.warning("upkeep.host_away", error=str(error))
+        return
+    for pty in await store.aread(partial(ptys.live, host_id=host_id)):
         try:
             await _look_at(store, terminals, pty, idle)
         except UnknownProcess:

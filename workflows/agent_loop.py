@@ -15,8 +15,10 @@ from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolStep
 from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT
 from holdfast.domain.tools import CHECKPOINT_TOOL
 from workflows import steps
-from workflows.gate import Gate, should_roll
+from workflows.gate import Gate
 from workflows.ids import fresh_id
+from workflows.placement import Placement
+from workflows.rolling import should_roll
 
 FUTILE_MAX = 2
 # So often a run may be compacted before the operator has to look, whatever each one freed.
@@ -54,6 +56,7 @@ class AgentLoop:
     progress: RunProgress
     gate: Gate
     host: Host
+    placement: Placement
     agent_path: str = "primary"
     invocation_id: str | None = None
     may_roll: bool = True
@@ -194,7 +197,8 @@ class AgentLoop:
             tool_name=call.name,
         )
         # The tool watches its own time, which stands still while it is suspended.
-        result = await steps.call_tool(step, summary=call.summary)
+        make = self.placement.call_tool if call.on_host else steps.call_tool
+        result = await make(step, summary=call.summary)
         name = self.agent_path.rsplit(".", 1)[-1]
         if result.cage_failure is not None:  # K-136: the run fails with the cage's details
             who = "" if self.invocation_id is None else f"Subagent {name}: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -13,6 +14,10 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 from holdfast.domain.checkpoint_steps import TreeStep
 from holdfast.domain.steps import ProcessesStep
 from workflows import steps
+from workflows.placement import Placement
+
+# A host that is away for a while finds what it must kill when it is back.
+KILL_PATIENCE = timedelta(minutes=10)
 
 
 class Background:
@@ -43,17 +48,17 @@ def failure_logged(what: str) -> Iterator[None]:
         workflow.logger.warning("%s: %s", what, error.message)
 
 
-async def kill_processes(session_id: str, run_id: str | None) -> None:
+async def kill_processes(placement: Placement, run_id: str | None) -> None:
     """Kill what a run, or the whole session, left behind."""
-    step = ProcessesStep(session_id=session_id, run_id=run_id)
+    step = ProcessesStep(session_id=placement.session_id, run_id=run_id)
     with failure_logged("processes could not be killed"):
-        await steps.kill_processes(step, summary="kill processes")
+        await placement.processes(
+            steps.kill_processes, step, summary="kill processes", patience=KILL_PATIENCE
+        )
 
 
-async def save_tree(
-    session_id: str, *, checkpoint_id: str | None = None, run_id: str | None = None
-) -> None:
+async def save_tree(placement: Placement, checkpoint_id: str | None) -> None:
     """Save the working directory; a session goes on without when that cannot be done."""
-    step = TreeStep(session_id=session_id, checkpoint_id=checkpoint_id, run_id=run_id)
+    step = TreeStep(session_id=placement.session_id, checkpoint_id=checkpoint_id)
     with failure_logged("files could not be saved"):
-        await steps.snapshot_tree(step, summary="save files")
+        await placement.save_tree(step)

@@ -30,8 +30,3 @@ class Gate:
 
     def _may_look(self) -> bool:
         return self._is_open() or self._is_stopped()
-
-
-def should_roll() -> bool:
-    """Whether the server suggests to begin a new history."""
-    return workflow.info().is_continue_as_new_suggested()

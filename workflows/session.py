@@ -8,12 +8,13 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.domain.checkpoint_steps import PauseStep, ResumeStep, RollBackStep
+from holdfast.domain.checkpoint_steps import PauseStep, ResumeStep
 from holdfast.domain.commands import (
     Answer,
     Cancel,
     Command,
     Compact,
+    Move,
     NewMessage,
     Pause,
     Resume,
@@ -29,9 +30,11 @@ from holdfast.domain.wire import WORKFLOW
 from workflows import steps, waiting
 from workflows.background import failure_logged
 from workflows.compacting import compact_by_hand
-from workflows.gate import should_roll
 from workflows.ids import fresh_id
-from workflows.session_core import SessionCore, refused
+from workflows.moving import move_host, roll_back
+from workflows.refusals import refused
+from workflows.rolling import roll_over, should_roll
+from workflows.session_core import SessionCore
 
 C = TypeVar("C", bound=Command)
 COMPACTION_WORD_CHECKED = "a word on a compaction needs one that waits"
@@ -78,9 +81,8 @@ class SessionWorkflow:
                 core.rolling = False
                 await core.background.settled()
                 if core.stop is None:  # a cancel that came meanwhile is seen through first
-                    workflow.continue_as_new(SessionStart(core.id, core.carried))
-
-    # -- commands ------------------------------------------------------------------------------
+                    core.carried.host = core.placement.host
+                    roll_over(SessionStart(core.id, core.carried))
 
     @workflow.update(description="Send a message; its run starts, or waits for a slot.")
     async def message(self, command: NewMessage) -> Answer:
@@ -152,7 +154,10 @@ class SessionWorkflow:
         """Compact an idle session's context."""
         return await self._once(command, self._compact)
 
-    # -- the same by signal, for the Temporal UI --------------------------------------------------
+    @workflow.update(description="Go on on another host, which has the session's folder.")
+    async def move(self, command: Move) -> Answer:
+        """Move an idle or paused session to another host."""
+        return await self._once(command, self._move)
 
     @workflow.signal(name="message", description='Send a message: {"content": "…"}.')
     async def message_signal(self, command: NewMessage) -> None:
@@ -184,12 +189,14 @@ class SessionWorkflow:
         """A subagent made a checkpoint: the whole session pauses."""
         await self.core.pause_for(ask)
 
+    @workflow.signal(description="A newer build is there: move to it between two steps. {}")
+    def rollover(self) -> None:
+        """Wakes a session that sleeps; the task that this makes shows it the newer build."""
+
     @workflow.query
     def state(self) -> str:
         """The session's state."""
         return self.core.carried.state
-
-    # -- what each command does, one at a time -----------------------------------------------------
 
     def _check(self, command: Command, action: Action) -> None:
         if self.core.loaded and command.command_id not in self.core.carried.answers:
@@ -285,7 +292,9 @@ class SessionWorkflow:
         core.enter(resumed.state)
         processes = ProcessesStep(session_id=core.id, run_id=run_id)
         with failure_logged("processes could not be resumed"):
-            await steps.resume_processes(processes, summary="resume processes")
+            await core.placement.processes(
+                steps.resume_processes, processes, summary="resume processes"
+            )
         return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
 
     async def _dequeue(self, command: Resume, user: str) -> Answer:
@@ -337,27 +346,10 @@ class SessionWorkflow:
         return Answer(state=core.state, run_id=run.run_id)
 
     async def _rollback(self, command: RollBack) -> Answer:
-        core = self.core
-        core.check(Action.ROLL_BACK)
-        step = RollBackStep(
-            session_id=core.id,
-            checkpoint_id=command.checkpoint_id,
-            user_id=command.user_id or core.carried.operator,
-            command_id=command.command_id,
-            restore_files=command.restore_files,
-            undo_restore=command.undo_restore,
-        )
-        done = await steps.roll_back_session(step, summary="roll back")
-        if core.run is not None:
-            core.kill_later(core.run.run_id)
-        core.drop()
-        core.enter(done.state)
-        return Answer(
-            state=core.state,
-            checkpoint_id=command.checkpoint_id,
-            messages_superseded=done.messages_superseded,
-            files=done.files,
-        )
+        return await roll_back(self.core, command)
+
+    async def _move(self, command: Move) -> Answer:
+        return await move_host(self.core, command)
 
     async def _end(self, command: Command) -> Answer:
         core = self.core

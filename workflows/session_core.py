@@ -33,6 +33,8 @@ from workflows.background import Background, failure_logged, kill_processes, sav
 from workflows.damage import is_damage, is_damage_met_elsewhere, store_failure
 from workflows.gate import Gate
 from workflows.ids import fresh_id
+from workflows.placement import Placement
+from workflows.refusals import refused
 from workflows.subagent_call import Children
 
 ANSWERS_MAX = 200
@@ -64,6 +66,7 @@ class SessionCore(Host):
         self.background = Background()
         self.gate = Gate(lambda: self.state is State.RUNNING)
         self.children = Children(session_id)
+        self.placement = Placement(session_id, self.carried.host)
 
     @property
     def loaded(self) -> bool:
@@ -120,7 +123,7 @@ class SessionCore(Host):
             await self._load()
 
     async def _load(self) -> None:
-        found = await steps.load_session(LoadStep(session_id=self.id))
+        found = await steps.load_session(LoadStep(session_id=self.id, begins=True))
         carried = self.carried
         carried.project_id, carried.operator = found.project_id, found.operator
         carried.title, carried.checkpoint_id = found.title, found.checkpoint_id
@@ -184,6 +187,7 @@ class SessionCore(Host):
             progress=run,
             gate=self.gate,
             host=self,
+            placement=self.placement,
             futile_compactions=self.carried.futile_compactions,
         )
         ending, failure = await self._watch(loop)
@@ -192,7 +196,7 @@ class SessionCore(Host):
             self.rolling = True
         elif ending is Ending.REVIEW:
             await self.reload()
-            self.background.start(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
+            self.background.start(save_tree(self.placement, self.carried.checkpoint_id))
         else:
             await self._end_run(run, failure)
 
@@ -313,8 +317,10 @@ class SessionCore(Host):
         processes = ProcessesStep(session_id=self.id, run_id=step.run_id)
         # It is paused by now: trouble with its processes must not fail it or the answer.
         with failure_logged("processes could not be suspended"):
-            await steps.suspend_processes(processes, summary="suspend processes")
-        self.background.start(save_tree(self.id, checkpoint_id=self.carried.checkpoint_id))
+            await self.placement.processes(
+                steps.suspend_processes, processes, summary="suspend processes"
+            )
+        self.background.start(save_tree(self.placement, self.carried.checkpoint_id))
 
     async def subagent(self, call: PendingCall) -> None:
         """See a subagent call through; one that was killed alone takes the run with it (K-137)."""
@@ -377,7 +383,7 @@ class SessionCore(Host):
 
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
-        self.background.start(kill_processes(self.id, run_id))
+        self.background.start(kill_processes(self.placement, run_id))
 
 
 def _progress(found: Loaded) -> RunProgress | None:
@@ -389,11 +395,4 @@ def _progress(found: Loaded) -> RunProgress | None:
         max_steps=found.max_steps,
         pending=list(found.pending),
         answered=found.answered,
-    )
-
-
-def refused(refusal: Refusal) -> ApplicationError:
-    """A refusal as it travels through Temporal."""
-    return ApplicationError(
-        refusal.message, refusal.details or {}, type=refusal.code, non_retryable=True
     )

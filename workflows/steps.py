@@ -28,6 +28,15 @@ from holdfast.domain.compaction_steps import (
     Reviewed,
     ReviewStep,
 )
+from holdfast.domain.host_steps import (
+    HostRef,
+    LostCall,
+    LostStep,
+    MoveStep,
+    Placed,
+    PlaceStep,
+    TakeStep,
+)
 from holdfast.domain.memory import SyncReport
 from holdfast.domain.memory_steps import MemorySyncStep
 from holdfast.domain.steps import (
@@ -62,6 +71,7 @@ FINAL = [
     "conflict",
     "gone",
     "dsl_invalid",
+    "no_host",
     "provider_refused",
     "context_overflow",
     "PayloadsTooLarge",
@@ -111,14 +121,23 @@ class LongStep(Step[In, Out]):
     longest_wait: timedelta = timedelta(seconds=30)
 
     async def __call__(
-        self, argument: In, *, summary: str = "", task_queue: str | None = None
+        self,
+        argument: In,
+        *,
+        summary: str = "",
+        task_queue: str | None = None,
+        start_within: timedelta | None = None,
     ) -> Out:
-        """Run the step. Cancelled, it waits until the effect has really stopped."""
+        """Run the step. Cancelled, it waits until the effect has really stopped.
+
+        Not taken within `start_within`, it raises Temporal's TimeoutError and is not tried again.
+        """
         activity = workflow.execute_activity(
             self.name,
             argument,
             result_type=self.gives,
             start_to_close_timeout=self.timeout,
+            schedule_to_start_timeout=start_within,
             heartbeat_timeout=HEARTBEAT,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=summary[:200] or None,
@@ -164,6 +183,13 @@ review_compaction = ShortStep("review_compaction", takes=ReviewStep, gives=Revie
 begin_subagent = ShortStep("begin_subagent", takes=SubagentStart, gives=SubagentBegun)
 finish_subagent = ShortStep("finish_subagent", takes=SubagentEnd, gives=SubagentResult)
 
+place_session = ShortStep("place_session", takes=PlaceStep, gives=Placed)
+move_session = ShortStep("move_session", takes=MoveStep, gives=HostRef)
+end_lost_call = ShortStep("end_lost_call", takes=LostStep, gives=LostCall)
+
+take_session = LongStep(
+    "take_session", takes=TakeStep, gives=bool, timeout=timedelta(seconds=30), attempts=3
+)
 call_model = LongStep("call_model", takes=ModelStep, gives=ModelResult, attempts=12)
 call_tool = LongStep(
     "call_tool", takes=ToolStep, gives=ToolResult, timeout=timedelta(hours=24), attempts=20

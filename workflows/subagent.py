@@ -30,6 +30,8 @@ from workflows.background import Background
 from workflows.damage import is_damage_met_elsewhere
 from workflows.gate import Gate
 from workflows.ids import fresh_id
+from workflows.placement import Placement
+from workflows.rolling import roll_over
 from workflows.subagent_call import Children
 
 BUSY_WAIT = timedelta(seconds=2)
@@ -47,6 +49,7 @@ class SubagentWorkflow(Host):
         self.begun = start.begun
         self.children = Children(start.session_id, start.gate)
         self.gate = Gate(lambda: self.children.gate.is_open, self._is_stopped)
+        self.placement = Placement(start.session_id)
         self._killed = False
         self.walltime_left_s = start.walltime_left_s
         self._acknowledged: set[str] = set()
@@ -70,6 +73,8 @@ class SubagentWorkflow(Host):
         if gate.request_id:
             self._acknowledged.add(gate.request_id)
         self.children.follow(gate)
+        if not gate.is_open:
+            self.placement.forget()  # a session that is paused may be moved
         self._describe()
         self.background.start(self.children.spread(gate))
 
@@ -96,6 +101,7 @@ class SubagentWorkflow(Host):
             or RunProgress(run_id=self.start.run_id, max_steps=self.begun.max_steps),
             gate=self.gate,
             host=self,
+            placement=self.placement,
             agent_path=self.begun.agent_path,
             invocation_id=self.start.invocation_id,
             futile_compactions=self.start.futile_compactions,
@@ -148,7 +154,7 @@ class SubagentWorkflow(Host):
     async def _roll(self, loop: AgentLoop) -> None:
         await self.background.settled()
         start = self.start
-        workflow.continue_as_new(
+        roll_over(
             SubagentStart(
                 session_id=start.session_id,
                 run_id=start.run_id,

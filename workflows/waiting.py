@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import is_cancelled_exception
 
 from holdfast.domain.lifecycle import OVER, State
-from workflows.gate import should_roll
+from workflows.rolling import should_roll
 from workflows.session_core import SessionCore
 
 PASSIVATE_AFTER = timedelta(days=7)

@@ -11,6 +11,8 @@ from typing import Any
 from activities.bills import bill
 from activities.compaction.job import Job
 from activities.compaction.plugin_command import PluginFailed, run_plugin
+from activities.terminals import Terminals
+from activities.tools.shell import surroundings
 from holdfast.agent.compaction import Entry
 from holdfast.agent.conversation import ModelAnswer, Turn
 from holdfast.agent.errors import ProviderError
@@ -30,6 +32,7 @@ from holdfast.storage.database.tables import Call
 from holdfast.storage.database.tables_history import Blob
 from holdfast.storage.moves import compactions
 from holdfast.storage.projects import projects
+from holdfast.storage.projects.owners import owner_of
 from holdfast.storage.sessions import calls, requests
 
 COMMAND = "command:"
@@ -63,8 +66,9 @@ class Made:
 class Compactors:
     """The strategies that ask somebody."""
 
-    def __init__(self, store: OpenStore, config: Config) -> None:
+    def __init__(self, store: OpenStore, config: Config, terminals: Terminals) -> None:
         self.store = store
+        self.terminals = terminals
         self.config = config
 
     async def observe(self, job: Job, made: Made) -> None:
@@ -193,11 +197,14 @@ class Compactors:
     ) -> dict[str, Any] | None:
         """Run a command; its trouble is recorded, and an observer's stops nothing."""
         began = time.monotonic()
+        session = job.context.session
+        owner = await self.store.aread(lambda db: owner_of(db, session))
         try:
             result = await run_plugin(
+                self.terminals,
                 command,
                 _question(job, set(gone)),
-                folder=await self._folder(job),
+                where=surroundings(session, job.context.spec, owner, self.config),
                 timeout_s=OBSERVER_TIMEOUT_S if role == "observer" else COMPACTOR_TIMEOUT_S,
             )
         except PluginFailed as error:

@@ -139,7 +139,7 @@ def entry(row: Message, scale: float = 1.0) -> Entry:
 def _check_agent(db: Db, step: CompactStep) -> None:
     session = sessions.get(db, step.session_id)
     try:
-        projects.file_by_hash(db, session.dsl_hash).agent(step.agent_path)
+        projects.file_of(db, session).agent(step.agent_path)
     except (KeyError, ValueError):
         raise ValidationFailed(f"there is no agent {step.agent_path[:80]!r}") from None
 

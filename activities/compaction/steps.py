@@ -13,6 +13,7 @@ from activities.compaction.job import MANUAL, Job, prepare
 from activities.compaction.review import approve, read_review, reject
 from activities.heartbeats import beating
 from activities.refusals import answering
+from activities.terminals import Terminals
 from holdfast.agent.compaction import CompactionPlan
 from holdfast.agent.summary import summary_text
 from holdfast.domain.clock import now_ms
@@ -48,11 +49,13 @@ class CompactionActivities:
         self,
         store: OpenStore,
         config: Callable[[], Config],
+        terminals: Terminals,
         *,
         timeout_s: float = STRATEGY_TIMEOUT_S,
     ) -> None:
         self.store = store
         self.config = config
+        self.terminals = terminals
         self.timeout_s = timeout_s
 
     @activity.defn(name="compact_context")
@@ -102,7 +105,7 @@ class CompactionActivities:
     async def _made(self, job: Job) -> Made:
         """Follow the strategy; whatever goes wrong with it, the messages can still be dropped."""
         made = Made(fallback_reason=job.fallback_reason)
-        compactors = Compactors(self.store, self.config())
+        compactors = Compactors(self.store, self.config(), self.terminals)
         try:
             async with asyncio.timeout(self.timeout_s):
                 await compactors.observe(job, made)

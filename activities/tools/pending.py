@@ -29,6 +29,7 @@ def as_pending(call: ToolCallRow, spec: AgentSpec) -> PendingCall:
         summary=summary(call.tool_name, call.input),
         alone=tool is None or not tool.parallel,
         subagent=name if name in spec.subagents else None,
+        on_host=tool is not None and tool.on_host,
     )
 
 

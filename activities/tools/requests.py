@@ -12,6 +12,7 @@ from holdfast.agent.tools.outcome import ToolOutcome
 from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.storage.database.tables import SessionRow, ToolCallRow
+from holdfast.storage.hosts.executions import Claim
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class ToolRequest:
     agent: AgentSpec
     invocation_id: str | None
     repeated: bool
+    claim: Claim | None = None  # of a tool that starts a process
+    deaths: int = 0  # workers that ended while they made this call
 
     @property
     def caller(self) -> Caller:

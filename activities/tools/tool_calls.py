@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from temporalio import activity
@@ -19,17 +21,22 @@ from holdfast.agent.tools.specs import ALL, BY_NAME
 from holdfast.agent.tools.tool_spec import OUTPUT_BYTES_MAX
 from holdfast.domain.events import SessionCrashRecovered
 from holdfast.domain.steps import ToolResult, ToolStep
+from holdfast.domain.tools import PROCESS_TOOLS, ToolKind
 from holdfast.storage.database import blobs
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import ToolCallRow
+from holdfast.storage.hosts import executions
 from holdfast.storage.log import events
 from holdfast.storage.projects import projects
 from holdfast.storage.sessions import messages, sessions, tool_calls
-from holdfast.terminal.errors import BadCage, CageSpawnFailed, CageUnavailable, TerminalError
+from holdfast.terminal.errors import BadCage, CageSpawnFailed, TerminalError
+from holdfast.terminal.identity import Identity
 
 READ_ONLY_TOOLS = frozenset(spec.name for spec in ALL if spec.read_only)
-CAGE_REFUSALS = frozenset({BadCage.code, CageSpawnFailed.code, CageUnavailable.code})
+# A machine without cages refuses the call and no more: the model goes on with what it can read.
+CAGE_REFUSALS = frozenset({BadCage.code, CageSpawnFailed.code})
+ENDED_WORKERS = "This call ended its worker {} and is not tried again."
 CHANGING_TOOLS = frozenset(spec.name for spec in ALL if spec.changes_files)
 
 
@@ -41,21 +48,32 @@ class ToolActivities:
         store: OpenStore,
         tools: Iterable[Tool],
         before_change: Callable[[str, str], Awaitable[None]] | None = None,
+        cage_trouble: Callable[[], Awaitable[str | None]] | None = None,
+        host: Callable[[], Awaitable[Identity]] | None = None,
     ) -> None:
         self.store = store
+        self._host = host
         self._before_change = before_change
+        self._cage_trouble = cage_trouble
         self._tools = {tool.spec.name: tool for tool in tools}
 
     @activity.defn(name="call_tool")
     @answering
     async def call_tool(self, step: ToolStep) -> ToolResult:
         """One tool call. Safe to repeat: a closed one is not made again, a shell is attached to."""
-        request = await self._request(step)
+        try:
+            request = await self._request(step)
+        except TerminalError as error:
+            raise ApplicationError(str(error), type="terminal_unavailable") from error
         if request.call.state not in tool_calls.OPEN:
             failed = request.call.state == "failed"
             return result_of(request.call.output, failed=failed)
         if request.repeated and request.project_file.on_crash == "fail":
             raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
+        spec = BY_NAME.get(request.call.tool_name)
+        if spec is not None and request.deaths >= spec.deaths_max:
+            times = "twice" if request.deaths == 2 else f"{request.deaths} times"
+            return await self._close(request, _refused(ENDED_WORKERS.format(times)))
         try:
             async with beating():
                 if self._before_change is not None and request.call.tool_name in CHANGING_TOOLS:
@@ -64,13 +82,20 @@ class ToolActivities:
         except TerminalError as error:
             await self.store.awrite(lambda db: tool_calls.release(db, request.call.id))
             raise ApplicationError(str(error), type="terminal_unavailable") from error
+        except BaseException:
+            # Stopped or failed, but alive: only the death of a worker leaves its attempt counted.
+            forgiving = self.store.awrite(lambda db: tool_calls.forgive(db, request.call.id))
+            await asyncio.shield(forgiving)
+            raise
         return await self._close(request, outcome)
 
     async def _request(self, step: ToolStep) -> ToolRequest:
         """Take the call. A read-only one needs no note of it: it may be made again."""
         if step.tool_name in READ_ONLY_TOOLS and activity.info().attempt == 1:
             return await self.store.aread(lambda db: _look_up(db, step))
-        return await self.store.awrite(lambda db: _start(db, step))
+        claims = self._host is not None and step.tool_name in PROCESS_TOOLS
+        host = await self._host() if claims and self._host is not None else None
+        return await self.store.awrite(lambda db: _start(db, step, host))
 
     async def _outcome(self, request: ToolRequest) -> ToolOutcome:
         call = request.call
@@ -87,7 +112,16 @@ class ToolActivities:
         tool = self._tools.get(call.tool_name)
         if tool is None:
             return _refused(f"{call.tool_name} cannot be used here: {call.input}"[:500])
+        trouble = await self._trouble_of_edits(request) if spec.kind is ToolKind.EDIT else None
+        if trouble is not None:
+            return _refused(trouble)
         return await tool.run(request, arguments)
+
+    async def _trouble_of_edits(self, request: ToolRequest) -> str | None:
+        """Why nothing may be written: an agent that must be caged, where no cage can be built."""
+        if request.agent.cage == "disabled" or self._cage_trouble is None:
+            return None
+        return await self._cage_trouble()
 
     async def _close(self, request: ToolRequest, outcome: ToolOutcome) -> ToolResult:
         text, blob = outcome.text, None
@@ -122,17 +156,22 @@ def _refused(words: str) -> ToolOutcome:
     return ToolOutcome({"error": words}, is_error=True)
 
 
-def _start(db: Db, step: ToolStep) -> ToolRequest:
+def _start(db: Db, step: ToolStep, host: Identity | None) -> ToolRequest:
     call = tool_calls.start(db, step.tool_call_id)
     # A read-only call leaves no note when it begins: a second attempt is the sign of a lost one.
     lost = call.state in tool_calls.OPEN and step.tool_name in READ_ONLY_TOOLS
-    request = _with_session(db, step, call, repeated=lost or call.state == "running")
+    repeated = lost or call.state == "running"
+    deaths = call.attempt + lost
+    request = replace(_with_session(db, step, call, repeated=repeated), deaths=deaths)
     if request.repeated:
         policy = request.project_file.on_crash
         recovered = SessionCrashRecovered(
             session_id=step.session_id, failed_run_id=step.run_id, policy=policy
         )
         events.append(db, step.session_id, recovered, run_id=step.run_id)
+    if host is not None and call.state in tool_calls.OPEN:
+        claim = executions.claim(db, call.id, step.session_id, host.id, host.epoch)
+        return replace(request, claim=claim)
     return request
 
 
@@ -144,7 +183,7 @@ def _look_up(db: Db, step: ToolStep) -> ToolRequest:
 
 def _with_session(db: Db, step: ToolStep, call: ToolCallRow, *, repeated: bool) -> ToolRequest:
     session = sessions.get(db, step.session_id)
-    project_file = projects.file_by_hash(db, session.dsl_hash)
+    project_file = projects.file_of(db, session)
     asked = messages.find(db, call.message_id) if call.message_id else None
     return ToolRequest(
         call=call,

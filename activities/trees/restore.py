@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import dataclass, field
 
 from activities.trees.shadow_git import ShadowGit, joined
+from activities.trees.work_tree import Saved, WorkTree
 
 LISTED_MAX = 1000
 PATHS_MAX = 1_000_000
@@ -25,10 +27,12 @@ class Restoration:
 class Restore:
     """From the snapshot `undo`, which holds the files as they are now, to the snapshot `tree`."""
 
-    def __init__(self, git: ShadowGit, tree: str, undo: str) -> None:
+    def __init__(self, git: ShadowGit, files: WorkTree, tree: str, undo: str) -> None:
         self._git = git
+        self._files = files
         self._tree = tree
         self._never_saved = _skipped_in(git, tree)
+        self._kept = _entries(git, tree)
         self._saved = set(git.listed("ls-tree", "-rz", "--name-only", undo, count_max=PATHS_MAX))
         self._wanted, self._surplus = self._differences(undo)
         self._restored: list[str] = []
@@ -37,7 +41,6 @@ class Restore:
 
     def run(self) -> None:
         """Ignore files first: they decide what may be deleted. Then deletions make room."""
-        self._git.run("read-tree", self._tree, index="restore")
         first = [path for path in self._wanted if path.rpartition("/")[2] == IGNORE_FILE]
         self._check_out(first)
         ignored = self._ignored(self._surplus)
@@ -86,47 +89,54 @@ class Restore:
         return {os.fsdecode(path).removeprefix("./") for path in found}
 
     def _delete(self, path: str) -> None:
-        root = self._git.work_tree
         try:
-            (root / path).unlink()
+            self._files.delete(path)
             self._deleted.append(path)
-            # Folders that held nothing else go too; one with other files in it stays.
-            for folder in (root / path).parents:
-                if folder == root:
-                    break
-                folder.rmdir()
         except OSError as error:
-            if path not in self._deleted[-1:]:
-                self._left[path] = error.strerror or "could not be deleted"
+            self._left[path] = error.strerror or "could not be deleted"
 
     def _check_out(self, paths: list[str]) -> None:
+        # Folders that were deleted may be held; they are to be made again.
+        self._files.forget()
         free = []
-        for path in paths:
+        for path in sorted(paths):
             problem = self._in_the_way(path)
             if problem is None:
                 free.append(path)
             else:
                 self._left[path] = problem
-        if free:
-            take = ("checkout-index", "--force", "-z", "--stdin")
-            # What one path lacks does not stop the others; `check` finds those that failed.
-            self._git.run(*take, stdin=joined(free), index="restore", accepted=range(256))
-            self._restored += free
+        contents = self._git.contents(self._kept[path][1] for path in free)
+        for path, content in zip(free, contents, strict=True):
+            try:
+                self._files.write(path, Saved(self._kept[path][0], content))
+                self._restored.append(path)
+            except OSError as error:
+                # What one path lacks does not stop the others.
+                self._left[path] = error.strerror or "could not be restored"
 
     def _in_the_way(self, path: str) -> str | None:
         """Something unsaved at this path, or where one of its folders should be."""
-        root = self._git.work_tree
-        place = root / path
-        if place.is_dir() and not place.is_symlink():
+        found = self._files.status(path)
+        if found is not None and stat.S_ISDIR(found.st_mode):
             return "a folder with files that were not saved is in its place"
-        if (place.is_symlink() or place.exists()) and path not in self._saved:
+        if found is not None and path not in self._saved:
             return "what is there now could not be saved first"
-        for folder in place.parents:
-            if folder == root:
-                return None
-            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            folder = self._files.status("/".join(parts[:count]))
+            if folder is not None and not stat.S_ISDIR(folder.st_mode):
                 return "a file that was not saved is in place of its folder"
         return None
+
+
+def _entries(git: ShadowGit, commit: str) -> dict[str, tuple[str, str]]:
+    """Mode and blob of every path in a snapshot."""
+    entries: dict[str, tuple[str, str]] = {}
+    for line in git.listed("ls-tree", "-rz", commit, count_max=PATHS_MAX):
+        facts, _, path = line.partition("\t")
+        mode, _, blob = facts.split(" ")
+        entries[path] = (mode, blob)
+    return entries
 
 
 def _skipped_in(git: ShadowGit, commit: str) -> set[str]:

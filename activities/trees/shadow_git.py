@@ -1,4 +1,8 @@
-"""Git in a folder of our own: it never reads or writes the user's repository, index or config."""
+"""Git in a folder of our own: it never reads or writes the user's repository, index or config.
+
+It lists the working directory, but the files themselves are read and written by us: git would
+follow a folder that was swapped for a link between two looks of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,21 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import resource
+import secrets
 import subprocess
 import threading
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from activities.trees.work_tree import WorkTree
+from holdfast.settings.part_environments import machine_environment
+
 COMMAND_TIMEOUT_S = 60.0
 LIST_TIMEOUT_S = 20.0
+MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 WHO = "holdfast"
 ADDRESS = "holdfast@localhost"
 # The same files give the same snapshot id, whenever they are saved.
@@ -55,17 +66,17 @@ class TooMany(Exception):
 class ShadowGit:
     """The git folder behind the snapshots of one working directory."""
 
-    def __init__(self, root: Path, work_tree: Path, *, hidden: Sequence[Path] = ()) -> None:
-        self.work_tree = work_tree
-        self.folder = root / hashlib.sha256(os.fsencode(work_tree)).hexdigest()[:24]
+    def __init__(
+        self, folder: Path, tree: WorkTree | None = None, *, hidden: Sequence[Path] = ()
+    ) -> None:
+        self.folder = folder
+        self._tree = tree
         self._hidden = hidden
 
-    @classmethod
-    def at(cls, folder: Path) -> ShadowGit:
-        """The git folder itself, for work that needs no files."""
-        git = cls(folder.parent, folder)
-        git.folder = folder
-        return git
+    @staticmethod
+    def name_of(work_tree: Path) -> str:
+        """The name of the git folder of a working directory."""
+        return hashlib.sha256(os.fsencode(work_tree)).hexdigest()[:24]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -89,47 +100,90 @@ class ShadowGit:
         timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> bytes:
         """One git command; its output, or GitTrouble with what it said."""
-        try:
-            done = subprocess.run(
-                ["git", *arguments],
-                input=stdin,
-                capture_output=True,
-                env=self._environment(index),
-                cwd=self.work_tree,
-                timeout=timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise GitTrouble(f"git {arguments[0]} took longer than {timeout_s:.0f} s") from error
-        except OSError as error:
-            raise GitTrouble(f"git could not be started: {error.strerror}") from error
-        if done.returncode not in accepted:
-            said = done.stderr.decode("utf-8", "replace").strip()
+        with self._started(arguments, index, subprocess.PIPE) as process:
+            try:
+                output, errors = process.communicate(stdin, timeout=timeout_s)
+            except subprocess.TimeoutExpired as error:
+                words = f"git {arguments[0]} took longer than {timeout_s:.0f} s"
+                raise GitTrouble(words) from error
+        if process.returncode not in accepted:
+            said = errors.decode("utf-8", "replace").strip()
             raise GitTrouble(f"git {arguments[0]}: {said[-500:]}")
-        return done.stdout
+        return output
 
-    def listed(self, *arguments: str, count_max: int) -> list[str]:
-        """NUL-separated paths of one git command; TooMany as soon as the limit is passed."""
+    @contextlib.contextmanager
+    def _started(
+        self, arguments: Sequence[str], index: str, errors: int
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A git process in the working directory, held by descriptor; it is gone afterwards."""
+        where = self.folder if self._tree is None else f"/proc/self/fd/{self._tree.place.root}"
         try:
             process = subprocess.Popen(
                 ["git", *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=self._environment("index"),
-                cwd=self.work_tree,
+                stderr=errors,
+                env=self._environment(index),
+                cwd=where,
             )
         except OSError as error:
             raise GitTrouble(f"git could not be started: {error.strerror}") from error
-        # The pipe ends when git does, so a deadline on git is one on the reading too.
-        deadline = threading.Timer(LIST_TIMEOUT_S, process.kill)
-        deadline.start()
-        try:
-            return _read_paths(process, count_max)
-        finally:
-            deadline.cancel()
-            process.kill()
-            process.wait()
+        with process:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                # A .gitignore may be of any size, and git reads it whole.
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def listed(self, *arguments: str, count_max: int) -> list[str]:
+        """NUL-separated paths of one git command; TooMany as soon as the limit is passed."""
+        with self._started(arguments, "index", subprocess.DEVNULL) as process:
+            assert process.stdin is not None, "the pipe was asked for"
+            process.stdin.close()
+            # The pipe ends when git does, so a deadline on git is one on the reading too.
+            deadline = threading.Timer(LIST_TIMEOUT_S, process.kill)
+            deadline.start()
+            try:
+                return _read_paths(process, count_max)
+            finally:
+                deadline.cancel()
+
+    def contents(self, blobs: Iterable[str]) -> Iterator[bytes]:
+        """The bytes of each blob in turn."""
+        command = ("cat-file", "--batch")
+        with self._started(command, "index", subprocess.DEVNULL) as process:
+            assert process.stdin is not None, "the pipe was asked for"
+            assert process.stdout is not None, "the pipe was asked for"
+            for blob in blobs:
+                process.stdin.write(blob.encode() + b"\n")
+                process.stdin.flush()
+                words = process.stdout.readline().split()
+                if len(words) != 3:
+                    raise GitTrouble(f"git has no blob {blob}")
+                size = int(words[2])
+                content = process.stdout.read(size + 1)
+                if len(content) != size + 1:
+                    raise GitTrouble(f"git gave no whole blob {blob}")
+                yield content[:-1]
+
+    def put(self, content: bytes) -> str:
+        """Store bytes as a blob; its id."""
+        whole = b"blob %d\0%b" % (len(content), content)
+        name = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        place = self.folder / "objects" / name[:2] / name[2:]
+        if place.exists():
+            return name
+        place.parent.mkdir(exist_ok=True, mode=0o700)
+        draft = place.with_name(f"tmp_obj_{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(zlib.compress(whole, 1))
+            file.flush()
+            os.fsync(descriptor)
+        draft.replace(place)
+        return name
 
     def mark_recent(self, name: str) -> None:
         """Remember that this snapshot was asked for just now."""
@@ -149,7 +203,7 @@ class ShadowGit:
         """The few files that make a folder a repository; written again, so nobody can bend them."""
         for name in ("objects", "refs", "info"):
             (self.folder / name).mkdir(exist_ok=True, mode=0o700)
-        for lock in ("index.lock", "restore.lock"):
+        for lock in ("index.lock", "next.lock"):
             # Left by a git that was killed: we hold the folder's lock, so nobody uses it.
             (self.folder / lock).unlink(missing_ok=True)
         for name, text in (
@@ -165,24 +219,22 @@ class ShadowGit:
 
     def _excluded(self) -> str:
         """What the user's repository excludes on this machine, and our own home."""
-        lines = []
+        if self._tree is None:
+            return "\n"
+        work_tree, lines = Path(self._tree.place.path), []
         for hidden in self._hidden:
-            if hidden != self.work_tree and hidden.is_relative_to(self.work_tree):
-                lines.append(f"/{hidden.relative_to(self.work_tree)}/")
-        local = self.work_tree / ".git" / "info" / "exclude"
-        with contextlib.suppress(OSError):  # not a repository, or one without local excludes
-            lines.append(local.read_text(encoding="utf-8", errors="replace"))
-        return "\n".join(lines) + "\n"
+            if hidden != work_tree and hidden.is_relative_to(work_tree):
+                lines.append(f"/{hidden.relative_to(work_tree)}/")
+        return "\n".join([*lines, self._tree.local_excludes()]) + "\n"
 
     def _environment(self, index: str) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         return {
-            **kept,
+            **machine_environment(os.environ),
             "LC_ALL": "C",
             "HOME": str(self.folder),
             "XDG_CONFIG_HOME": str(self.folder),
             "GIT_DIR": str(self.folder),
-            "GIT_WORK_TREE": str(self.work_tree),
+            "GIT_WORK_TREE": ".",
             "GIT_INDEX_FILE": str(self.folder / index),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_SYSTEM": "/dev/null",

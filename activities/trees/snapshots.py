@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
+from activities.trees.blob_cache import BlobCache
 from activities.trees.restore import Restoration, Restore
-from activities.trees.shadow_git import GitTrouble, ShadowGit, TooMany, joined
+from activities.trees.shadow_git import GitTrouble, ShadowGit, TooMany
+from activities.trees.work_tree import WorkTree, mode_of
 
 FILES_MAX = 20_000
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -63,24 +66,22 @@ class Trees:
         folder = Path(working_directory)
         if not folder.is_dir():
             return Taken(None, "the working directory is not a folder on this machine")
-        git = self._git(folder)
         try:
-            with git.locked():
-                return self._save(git, also=_paths_in(git, before_restore_of))
+            with self._locked(folder) as (git, tree):
+                return self._save(git, tree, also=_paths_in(git, before_restore_of))
         except TooMany:
             return Taken(None, f"more than {self._limits.files} files; nothing was saved")
         except (GitTrouble, OSError) as error:
             return Taken(None, f"the files could not be saved: {error}")
 
-    def restore(self, working_directory: str | Path, tree: str) -> Restoration:
+    def restore(self, working_directory: str | Path, snapshot: str) -> Restoration:
         """Bring the files of a snapshot back, after saving those that are there now."""
         folder = Path(working_directory)
         if not folder.is_dir():
             return Restoration(not_undone=["the working directory is not a folder any more"])
-        git = self._git(folder)
         try:
-            with git.locked():
-                return self._restore(git, tree)
+            with self._locked(folder) as (git, tree):
+                return self._restore(git, tree, snapshot)
         except TooMany:
             words = f"more than {self._limits.files} files: they could not be saved first"
             return Restoration(not_undone=[words])
@@ -94,7 +95,7 @@ class Trees:
         """
         forgotten = 0
         for folder in sorted(self._root.glob("*")):
-            git = ShadowGit.at(folder)
+            git = ShadowGit(folder)
             try:
                 with git.locked():
                     forgotten += _forget(git, kept)
@@ -102,56 +103,94 @@ class Trees:
                 log.warning("snapshots.not_swept", folder=folder.name, error=str(error)[:200])
         return forgotten
 
-    def _git(self, folder: Path) -> ShadowGit:
-        return ShadowGit(self._root, folder.resolve(), hidden=self._hidden)
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[tuple[ShadowGit, WorkTree]]:
+        """The folder, opened once for all that follows, and the git folder of its path."""
+        with WorkTree.opened(folder) as tree:
+            place = self._root / ShadowGit.name_of(folder)
+            git = ShadowGit(place, tree, hidden=self._hidden)
+            with git.locked():
+                yield git, tree
 
-    def _save(self, git: ShadowGit, also: Iterable[str] = ()) -> Taken:
+    def _save(self, git: ShadowGit, tree: WorkTree, also: Iterable[str] = ()) -> Taken:
         listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
         paths = git.listed(*listing, count_max=2 * self._limits.files)
-        saved, dropped, skipped = self._sort(git.work_tree, dict.fromkeys([*paths, *also]))
-        if dropped:
-            git.run("update-index", "-z", "--force-remove", "--stdin", stdin=joined(dropped))
-        update = ("update-index", "-z", "--add", "--remove", "--replace", "--stdin")
-        git.run(*update, stdin=joined(saved))
-        tree = git.run("write-tree").decode().strip()
+        tree.forget()
+        chosen, skipped = self._sort(tree, sorted({*paths, *also}))
+        cache = BlobCache(git.folder / "blobs.json")
+        try:
+            written, unreadable = self._written(git, tree, chosen, cache)
+        except GitTrouble:
+            # A blob that the cache names may be gone: read everything.
+            cache.clear()
+            written, unreadable = self._written(git, tree, chosen, cache)
+        cache.store()
+        skipped = sorted([*skipped, *unreadable])
         message = json.dumps({"skipped": skipped}).encode()
-        commit = git.run("commit-tree", tree, stdin=message).decode().strip()
+        commit = git.run("commit-tree", written, stdin=message).decode().strip()
         git.run("update-ref", f"refs/snapshots/{commit}", commit)
         git.mark_recent(commit)
         note = f"not saved, too large or not plain files: {len(skipped)}" if skipped else ""
         return Taken(commit, note, tuple(skipped))
 
-    def _sort(self, root: Path, paths: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
-        """Paths to save, paths to forget, and paths that are there but cannot be saved."""
+    def _written(
+        self, git: ShadowGit, tree: WorkTree, paths: Iterable[str], cache: BlobCache
+    ) -> tuple[str, list[str]]:
+        """The files as a tree of git, and those that could not be read after all."""
+        lines: list[bytes] = []
+        unreadable: list[str] = []
+        for path in paths:
+            try:
+                mode, blob = self._blob(git, tree, path, cache)
+                lines.append(f"{mode} {blob} 0\t".encode() + os.fsencode(path) + b"\0")
+            except OSError:
+                if tree.status(path) is not None:
+                    unreadable.append(path)
+        draft = git.folder / "next"
+        draft.unlink(missing_ok=True)
+        git.run("read-tree", "--empty", index="next")
+        git.run("update-index", "-z", "--index-info", stdin=b"".join(lines), index="next")
+        written = git.run("write-tree", index="next").decode().strip()
+        draft.replace(git.folder / "index")
+        return written, unreadable
+
+    def _blob(self, git: ShadowGit, tree: WorkTree, path: str, cache: BlobCache) -> tuple[str, str]:
+        found = tree.status(path)
+        if found is not None and (known := cache.blob(path, found)) is not None:
+            return mode_of(found), known
+        saved, found = tree.read(path, self._limits.file_bytes)
+        blob = git.put(saved.content)
+        cache.remember(path, found, blob)
+        return saved.mode, blob
+
+    def _sort(self, tree: WorkTree, paths: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Paths to save, and paths that are there but cannot be saved."""
         saved: list[str] = []
-        dropped: list[str] = []
         skipped: list[str] = []
         total = 0
-        folders: dict[str, bool] = {"": True}
         for path in paths:
+            found = tree.status(path.rstrip("/"))
+            if found is None:
+                continue
             if path.endswith("/"):
                 skipped.append(path)  # a repository of its own
-                continue
-            found = _stat(f"{root}/", path, folders)
-            if found is not None and _can_be_saved(f"{root}/{path}", found, self._limits):
+            elif _can_be_saved(tree, path, found, self._limits):
                 saved.append(path)
                 total += found.st_size
-            else:
-                dropped.append(path)
-                if found is not None and not stat.S_ISDIR(found.st_mode):
-                    skipped.append(path)
+            elif not stat.S_ISDIR(found.st_mode):
+                skipped.append(path)
             if len(saved) > self._limits.files:
                 raise TooMany
         if total > self._limits.total_bytes:
             raise GitTrouble(f"more than {self._limits.total_bytes >> 20} MiB of files")
-        return saved, dropped, skipped
+        return saved, skipped
 
-    def _restore(self, git: ShadowGit, tree: str) -> Restoration:
-        undo = self._save(git, also=_paths_in(git, tree))
+    def _restore(self, git: ShadowGit, tree: WorkTree, snapshot: str) -> Restoration:
+        undo = self._save(git, tree, also=_paths_in(git, snapshot))
         assert undo.tree is not None, "a failed save raises"
-        work = Restore(git, tree, undo.tree)
+        work = Restore(git, tree, snapshot, undo.tree)
         work.run()
-        after = self._save(git)
+        after = self._save(git, tree)
         assert after.tree is not None, "a failed save raises"
         work.check(after.tree)
         return work.answer()
@@ -176,29 +215,8 @@ def _forget(git: ShadowGit, kept: Collection[str]) -> int:
     return len(gone)
 
 
-def _stat(base: str, path: str, folders: dict[str, bool]) -> os.stat_result | None:
-    """The file itself, or None when it is gone or lies behind a link."""
-    if not _is_folder(base, path.rpartition("/")[0], folders):
-        return None
-    try:
-        return os.lstat(base + path)
-    except OSError:
-        return None
-
-
-def _is_folder(base: str, folder: str, known: dict[str, bool]) -> bool:
-    if folder not in known:
-        above = _is_folder(base, folder.rpartition("/")[0], known)
-        try:
-            real = stat.S_ISDIR(os.lstat(base + folder).st_mode)
-        except OSError:
-            real = False
-        known[folder] = above and real
-    return known[folder]
-
-
-def _can_be_saved(path: str, found: os.stat_result, limits: Limits) -> bool:
+def _can_be_saved(tree: WorkTree, path: str, found: os.stat_result, limits: Limits) -> bool:
     if stat.S_ISLNK(found.st_mode):
         return True
     small = stat.S_ISREG(found.st_mode) and found.st_size <= limits.file_bytes
-    return small and os.access(path, os.R_OK)
+    return small and tree.can_be_read(path)

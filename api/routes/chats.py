@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
+from api.creation import refuse_hidden
 from api.dependencies import CommandId, CurrentOperator, PageLimit, ServicesDep
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
@@ -108,7 +109,7 @@ async def post_chat_message(
     `/clear` is answered at once: the message after it begins a new session.
     """
     store, place = services.store, Place(operator.id, user_id, chat_id)
-    wanted = await _wanted(body)
+    wanted = await _wanted(services, body)
     chat = await services.chats.at(place, wanted)
     said = Incoming(command_id, body.content, may_wait=body.on_busy == "queue")
     if body.content.strip() == CLEAR:
@@ -144,7 +145,7 @@ async def show_chat(
 ) -> dict[str, Any]:
     """The active chat with its session and its first lines; one that is not there is made."""
     place = Place(operator.id, user_id, chat_id)
-    chat = await services.chats.at(place, await _wanted(new_chat))
+    chat = await services.chats.at(place, await _wanted(services, new_chat))
     return await chat.read(lambda db, session: _look(db, place, session))
 
 
@@ -246,8 +247,11 @@ def _taken(
     }
 
 
-async def _wanted(given: ChatMessageBody | NewChat) -> Wanted:
-    folder = None if given.working_directory is None else await _folder(given.working_directory)
+async def _wanted(services: Services, given: ChatMessageBody | NewChat) -> Wanted:
+    folder = None
+    if given.working_directory is not None:
+        folder = await _folder(given.working_directory)
+        refuse_hidden(services, FilePath(folder))
     return Wanted(given.project, folder, given.mode, given.source)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,6 +31,8 @@ from holdfast.storage.transfer.importers.table import import_from
 router = APIRouter(tags=["export"])
 PATH_CHARS_MAX = 4_096
 IDS_SHOWN_MAX = 500
+# A document may take some hundred megabytes while it is stored.
+_ONE_AT_A_TIME = asyncio.Semaphore(1)
 _HERMES_REQUEST = re.compile(rb'\s*\{\s*"hermes_path"\s*:')
 _KINDS = {"json": "application/json", "md": "text/markdown", "html": "text/html"}
 _NDJSON = "application/x-ndjson"
@@ -97,12 +100,19 @@ async def import_sessions(
     request: Request, operator: CurrentOperator, store: StoreDep
 ) -> dict[str, Any]:
     """One export, or lines of them; or `{"hermes_path": …}`, a file on this machine."""
-    body = await request.body()
-    path = await asyncio.to_thread(_hermes_path, operator.name, body)
-    if path is not None:
-        done = await asyncio.to_thread(import_from, store, operator.id, "hermes", Source(path))
-        return _summary("hermes", done)
-    done = await asyncio.to_thread(import_from, store, operator.id, "holdfast", Source(body))
+    with tempfile.NamedTemporaryFile(prefix="holdfast-import-") as body:
+        async for chunk in request.stream():
+            await asyncio.to_thread(body.write, chunk)
+        body.flush()
+        source = Source(Path(body.name))
+        path = await asyncio.to_thread(_hermes_path, operator.name, source.head())
+        async with _ONE_AT_A_TIME:
+            if path is not None:
+                done = await asyncio.to_thread(
+                    import_from, store, operator.id, "hermes", Source(path)
+                )
+                return _summary("hermes", done)
+            done = await asyncio.to_thread(import_from, store, operator.id, "holdfast", source)
     if len(done) == 1:
         return {**done[0]}
     new = sum(one["imported"] for one in done)

@@ -21,6 +21,7 @@ from holdfast.storage.sessions import sessions
 
 router = APIRouter()
 READY_TIMEOUT_S = 5.0
+THREADS_TIMEOUT_S = 2.0
 
 
 @router.get("/healthz", tags=["health"])
@@ -31,7 +32,7 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz", tags=["health"], responses=documented(503))
 async def readyz(services: ServicesDep) -> Response:
-    """Store, Temporal and a worker answer."""
+    """Store, Temporal and a worker answer, and a thread is free for whoever needs one."""
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             found = await _trouble(services)
@@ -42,6 +43,8 @@ async def readyz(services: ServicesDep) -> Response:
         error = {"code": "unavailable", "message": message, "details": found}
         return JSONResponse({"error": error}, status_code=503)
     warnings = services.store.warnings()
+    if services.feed.warning is not None:
+        warnings.append(services.feed.warning)
     return JSONResponse({"status": "ready"} | ({"warnings": warnings} if warnings else {}))
 
 
@@ -61,7 +64,7 @@ async def launch(
     cookie = await services.store.awrite(lambda db: operators.redeem_launch(db, token))
     if cookie is None:
         logins: auth.FailedLogins = request.app.state.failed_logins
-        logins.count(request.client.host if request.client else "unknown")
+        await logins.count(auth.address_of(request))
         raise Unauthenticated("this link was used or has expired; `holdfast launch` prints another")
     response = RedirectResponse("/", status_code=303)
     response.set_cookie(
@@ -70,7 +73,7 @@ async def launch(
         max_age=operators.COOKIE_LIFE_MS // 1000,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=auth.secure_cookies(services, request),
         path="/",
     )
     return response
@@ -95,6 +98,11 @@ async def _trouble(services: Services) -> dict[str, str]:
         await services.store.aread(ping)
     except Exception as error:  # noqa: BLE001 - any failure of the store means not ready
         found["store"] = str(error)[:200]
+    try:
+        async with asyncio.timeout(THREADS_TIMEOUT_S):
+            await asyncio.to_thread(lambda: None)
+    except TimeoutError:
+        found["threads"] = "none is free: something that is read or waited for does not answer"
     words = await services.temporal.trouble()
     if words is not None:
         found["temporal"] = words

@@ -19,9 +19,16 @@ ProjectId = Annotated[str, Path(min_length=1, max_length=64)]
 
 
 class LoadBody(RequestBody):
-    """Which folder."""
+    """Which folder, and whether all of its file is to be in force."""
 
     path: Text = Field(min_length=1, max_length=project_file.PATH_CHARS_MAX)
+    trust: bool = False
+
+
+class TrustBody(RequestBody):
+    """Which file: the hash that the operator has seen."""
+
+    dsl_hash: Text = Field(min_length=1, max_length=128)
 
 
 @router.post(
@@ -34,8 +41,11 @@ class LoadBody(RequestBody):
 async def load_project(
     body: LoadBody, operator: CurrentOperator, services: ServicesDep, response: Response
 ) -> dict[str, Any]:
-    """Load the project in a folder; a folder without a project file gets the defaults."""
-    project, new = await services.projects.load(operator.id, body.path)
+    """Load the project in a folder; a folder without a project file gets the defaults.
+
+    What its file loosens against the file that was trusted last waits for `trust`.
+    """
+    project, new = await services.projects.load(operator.id, body.path, trust=body.trust)
     response.status_code = 201 if new else 200
     return await services.store.aread(lambda db: projects.views(db, [project])[0])
 
@@ -62,6 +72,20 @@ async def show_project(
     store = services.store
     known = await store.aread(lambda db: projects.get(db, operator.id, project_id))
     project = await services.projects.refresh(known)
+    return await store.aread(lambda db: projects.views(db, [project])[0])
+
+
+@router.post(
+    "/projects/{project_id}/trust",
+    responses=shows(200, ProjectShown) | documented(404, 409, 422),
+)
+async def trust_project(
+    project_id: ProjectId, body: TrustBody, operator: CurrentOperator, services: ServicesDep
+) -> dict[str, Any]:
+    """Trust the project file with this hash: new sessions run with all of it."""
+    store = services.store
+    known = await store.aread(lambda db: projects.get(db, operator.id, project_id))
+    project = await services.projects.trust(known, body.dsl_hash)
     return await store.aread(lambda db: projects.views(db, [project])[0])
 
 

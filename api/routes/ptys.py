@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
@@ -17,11 +18,13 @@ from api.transcripts import FORMS, file_closed, transcript
 from holdfast.domain.errors import Conflict, NotFound, Refusal
 from holdfast.domain.lifecycle import OVER
 from holdfast.domain.project_file import AgentSpec, subagent_path
+from holdfast.settings.part_environments import given_by_name
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Pty
 from holdfast.storage.projects import projects
+from holdfast.storage.projects.owners import owner_of
 from holdfast.storage.sessions import ptys
 from holdfast.terminal.client import SpawnRequest
 from holdfast.terminal.errors import TerminalError, UnknownProcess
@@ -66,11 +69,13 @@ async def open_pty(
     if session.state in OVER:
         raise Conflict(f"cannot open a terminal: the session is {session.state}")
     spec = await services.store.aread(lambda db: _may_open(db, session, pty_id, wanted.subagent))
+    host_id = await services.terminals.host_for(session)
     pty = Pty(
         id=pty_id,
         session_id=session.id,
         subagent=wanted.subagent,
         command=wanted.command or "",
+        host_id=host_id,
         cols=wanted.cols,
         rows=wanted.rows,
         cage="disabled" if spec.cage == "disabled" else "enabled",
@@ -79,7 +84,7 @@ async def open_pty(
     try:
         return await services.store.awrite(lambda db: ptys.pty_json(db, ptys.opened(db, pty)))
     except Refusal:
-        await (await services.terminals.client()).close(pty_id)
+        await (await services.terminals.client(host_id)).close(pty_id)
         raise
 
 
@@ -105,11 +110,11 @@ async def close_pty(session: OwnSession, pty_id: PtyId, services: ServicesDep) -
     store = services.store
     pty = await store.aread(lambda db: ptys.get(db, session.id, pty_id))
     if pty.state != "closed":
-        client = await services.terminals.client()
+        client = await services.terminals.client(pty.host_id)
         try:
             with contextlib.suppress(UnknownProcess):
                 await client.kill(pty_id, grace_s=1.0)
-            await file_closed(services, pty_id)
+            await file_closed(services, pty)
             with contextlib.suppress(UnknownProcess):
                 await client.close(pty_id)
         except TerminalError as error:
@@ -127,7 +132,7 @@ async def resize_pty(
     if pty.state == "closed":
         raise Conflict("the terminal is closed")
     try:
-        client = await services.terminals.client()
+        client = await services.terminals.client(pty.host_id)
         await client.resize(pty_id, cols=body.cols, rows=body.rows)
     except TerminalError as error:
         raise refusal_of(error) from None
@@ -165,25 +170,31 @@ def _may_open(db: Db, session: SessionRow, pty_id: str, subagent: str | None) ->
         raise Conflict(f"a session has at most {ptys.LIVE_MAX} terminals")
     path = "primary" if subagent is None else subagent_path("primary", subagent)
     try:
-        return projects.file_by_hash(db, session.dsl_hash).agent(path)
+        return projects.file_of(db, session).agent(path)
     except (KeyError, ValueError):
         raise NotFound("No such subagent.") from None
 
 
 async def _spawn(services: Services, session: SessionRow, pty: Pty, spec: AgentSpec) -> None:
+    owner = await services.store.aread(lambda db: owner_of(db, session))
+    config = services.configuration.current
     request = SpawnRequest(
         key=pty.id,
         session_id=session.id,
         command=pty.command or SHELL,
         cwd=session.working_directory,
+        project=owner.project_folder or None,
+        unix_user=config.operators.unix_user.get(owner.operator),
         terminal=True,
         cols=pty.cols,
         rows=pty.rows,
-        cage=None if spec.cage == "disabled" else spec.cage.model_dump(),
+        cage=None if spec.cage == "disabled" else spec.cage.model_dump(exclude_defaults=True),
+        # The API has no keys but for embeddings: what a cage lets in of those is the worker's.
+        env={} if spec.cage == "disabled" else given_by_name(spec.cage.env, os.environ),
         label=pty.command[:80] or "shell",
-        scrollback_lines=services.configuration.current.terminals.scrollback_lines,
+        scrollback_lines=config.terminals.scrollback_lines,
     )
-    client = await services.terminals.client()
+    client = await services.terminals.client(pty.host_id)
     try:
         await client.spawn(request)
     except TerminalError as error:

@@ -77,6 +77,7 @@ async def create_session(
 ) -> SessionShown:
     """A new idle session; with `resume_from` one that goes on from another."""
     wanted = body or NewSession()
+    session_views.Machine.cage = await services.terminals.cage()
     return await create(services, operator.id, project_id, wanted, session_id=command_id)
 
 
@@ -109,8 +110,9 @@ async def list_project_sessions(
 
 @router.get("/sessions/{session_id}", responses=documented(404))
 async def show_session(session: OwnSession, services: ServicesDep) -> SessionShown:
-    """One session; its project file is looked at, so `dsl_stale` is true to the disk."""
+    """One session; project file and terminal host are looked at: `dsl_stale`, `cage`."""
     await _look_at_project(services, session.created_by, session.project_id)
+    session_views.Machine.cage = await services.terminals.cage()
     return await shown(services.store, session.id)
 
 

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
+from api import auth
 from api.dependencies import CurrentOperator, ServicesDep
 from holdfast.domain.errors import Forbidden
 from holdfast.domain.wire import TEMPORAL_UI_PATH
@@ -51,7 +52,10 @@ async def temporal_ui(
         )
         token = answer.cookies.get(CSRF_COOKIE)
         if token:
-            shown.set_cookie(CSRF_COOKIE, token, path=TEMPORAL_UI_PATH, samesite="strict")
+            secure = auth.secure_cookies(services, request)
+            shown.set_cookie(
+                CSRF_COOKIE, token, path=TEMPORAL_UI_PATH, samesite="strict", secure=secure
+            )
         return shown
 
 

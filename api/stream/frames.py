@@ -12,6 +12,7 @@ from typing import Any
 PTY_TYPES = frozenset({"stdin", "resize", "ack"})
 SEQ_MAX = 2**53
 HINT_CHARS_MAX = 200
+DEPTH_MAX = 32
 # Binary terminal frames: kind, length of the id, id, then (from the server) the seq.
 STDOUT, SNAPSHOT, STDIN = 1, 2, 3
 _SEQ = struct.Struct(">Q")
@@ -53,6 +54,7 @@ def read_frame(text: str) -> Incoming:
         raise BadFrame("not JSON") from None
     if not isinstance(raw, dict):
         raise BadFrame("a frame is a JSON object")
+    _check_values(raw)
     kind = raw.get("type")
     if not isinstance(kind, str):
         raise BadFrame("a frame has a type")
@@ -64,6 +66,33 @@ def read_frame(text: str) -> Incoming:
     if not isinstance(channel, str) or not isinstance(payload, dict):
         raise BadFrame("a frame has a channel, a type and a payload object")
     return Incoming(channel, kind, payload)
+
+
+def _check_values(raw: Any) -> None:
+    """Refuse what could not be sent back: half a letter, and levels without an end."""
+    level = [raw]
+    for _ in range(DEPTH_MAX):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, str):
+                _check_text(value)
+            elif isinstance(value, dict):
+                inner += [*value, *value.values()]
+            elif isinstance(value, list):
+                inner += value
+        if not inner:
+            return
+        level = inner
+    raise BadFrame(f"a frame has at most {DEPTH_MAX} levels")
+
+
+def _check_text(text: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadFrame("a text in the frame is no valid Unicode") from None
 
 
 def read_hello(frame: Incoming) -> Hello:
@@ -78,10 +107,7 @@ def read_hello(frame: Incoming) -> Hello:
         raise BadFrame("device_hint is text")
     seqs = seqs or {}
     clean = None if hint is None else hint.replace("\0", "")[:HINT_CHARS_MAX]
-    try:
-        (clean or "").encode()
-    except UnicodeEncodeError:
-        raise BadFrame("device_hint is not valid text") from None
+    _check_text(clean or "")
     return Hello(
         output=_seq(seqs.get("output")),
         events=_seq(seqs.get("events")),

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from api.stream.tail import Tail
+from holdfast.domain.errors import Unavailable
 from holdfast.domain.events import SessionDetached
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
@@ -20,6 +22,7 @@ from holdfast.storage.sessions import leases, sessions
 
 LEASE_LIFE_MS = 20_000
 RENEW_S = 5.0
+OWED_MAX = 10_000
 
 
 class Hub:
@@ -33,6 +36,8 @@ class Hub:
         self._tails: dict[str, Tail] = {}
         self._renewal: asyncio.Task[None] | None = None
         self._held = 0
+        # What could not be written while the database was away; a lease would stay for ever.
+        self._owed: deque[Callable[[Db], object]] = deque(maxlen=OWED_MAX)
 
     async def start(self) -> None:
         """Free what dead processes of this machine held, and keep our own leases alive."""
@@ -47,7 +52,8 @@ class Hub:
                 await self._renewal
         for tail in self._tails.values():
             tail.close()
-        await self.store.awrite(lambda db: leases.release_process(db, self.process))
+        with contextlib.suppress(Unavailable):  # they expire
+            await self.store.awrite(lambda db: leases.release_process(db, self.process))
 
     @asynccontextmanager
     async def tail(self, session_id: str) -> AsyncIterator[Tail]:
@@ -85,15 +91,33 @@ class Hub:
         """Let the next one in."""
         self._held -= 1
         name = leases.attach_lease(session_id)
-        await self.store.awrite(lambda db: leases.release(db, name, holder))
+        await self.write_once_possible(lambda db: leases.release(db, name, holder))
+
+    async def write_once_possible(self, work: Callable[[Db], object]) -> None:
+        """Write now, or as soon as a database that is away is back."""
+        self._owed.append(work)
+        with contextlib.suppress(Unavailable):
+            await self._pay()
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEW_S)
-            if self._held > 0:
-                await self.store.awrite(
-                    lambda db: leases.renew_all(db, self.process, life_ms=LEASE_LIFE_MS)
-                )
+            with contextlib.suppress(Unavailable):
+                await self._pay()
+                if self._held > 0:
+                    await self.store.awrite(
+                        lambda db: leases.renew_all(db, self.process, life_ms=LEASE_LIFE_MS)
+                    )
+
+    async def _pay(self) -> None:
+        """Write what is owed, oldest first; what fails is owed again."""
+        for _ in range(len(self._owed)):
+            work = self._owed.popleft()
+            try:
+                await self.store.awrite(work)
+            except Unavailable:
+                self._owed.appendleft(work)
+                raise
 
     def _free_the_dead(self, db: Db, only: str | None = None) -> None:
         holders = [only] if only is not None else leases.holders(db)

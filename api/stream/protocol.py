@@ -17,6 +17,13 @@ ABORT_AFTER_S = 5.0
 class SocketProtocol(WebSocketsSansIOProtocol):
     """Says `timeout` for missed pongs, and aborts a peer that takes neither data nor a close."""
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """One connection less."""
+        limits = getattr(self.config, "limits", None)
+        if limits is not None:
+            limits.ledger.leave(self.transport)
+        super().connection_lost(exc)
+
     def keepalive_timeout(self) -> None:
         """A pong is missing for a whole interval: two pings in a row went unanswered."""
         self.queue.put_nowait(

@@ -39,7 +39,7 @@ class PtyBridge:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._client: TerminalClient | None = None
+        self._clients: dict[str | None, TerminalClient] = {}
         self._attachments: dict[str, Attachment] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._beginning = asyncio.Lock()
@@ -55,9 +55,9 @@ class PtyBridge:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        if self._client is not None:
+        for client in self._clients.values():
             with contextlib.suppress(TerminalError, OSError):
-                await self._client.close_connection()
+                await client.close_connection()
 
     async def watch(self, pty_id: str) -> None:
         """Show one terminal from now on; one that is gone by now is left out."""
@@ -65,7 +65,7 @@ class PtyBridge:
             if pty_id in self._tasks or len(self._tasks) >= WATCHED_MAX:
                 return
             with contextlib.suppress(TerminalError, Refusal, OSError):
-                client = await self._terminal()
+                client = await self._host_of(pty_id)
                 found = await client.attach(pty_id, role=self._role)
                 self._attachments[pty_id] = found
                 self._tasks[pty_id] = asyncio.create_task(self._show(pty_id, found))
@@ -117,10 +117,13 @@ class PtyBridge:
         except (TerminalError, OSError) as error:
             raise BadFrame(str(error), "terminal_error") from None
 
-    async def _terminal(self) -> TerminalClient:
-        if self._client is None:
-            self._client = await self._connection.services.terminals.new_client()
-        return self._client
+    async def _host_of(self, pty_id: str) -> TerminalClient:
+        services = self._connection.services
+        row = await services.store.aread(lambda db: ptys.find(db, pty_id))
+        host_id = row.host_id if row is not None else None
+        if host_id not in self._clients:
+            self._clients[host_id] = await services.terminals.new_client(host_id)
+        return self._clients[host_id]
 
     async def _show(self, pty_id: str, attachment: Attachment) -> None:
         """Show it to its end; a host that went away is waited for, and tells what was lost."""
@@ -157,7 +160,7 @@ class PtyBridge:
         deadline = loop.time() + HOST_WAIT_S
         while True:
             try:
-                return await (await self._terminal()).attach(pty_id, role=self._role)
+                return await (await self._host_of(pty_id)).attach(pty_id, role=self._role)
             except UnknownProcess:
                 return None
             except (TerminalError, Refusal, OSError):

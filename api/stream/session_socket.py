@@ -64,4 +64,4 @@ async def _record_leaving(
             left = SessionDetached(session_id=session_id, reason=reason, user_id=operator.id)
             events.append(db, session_id, left)
 
-    await services.store.awrite(leave)
+    await services.hub.write_once_possible(leave)

@@ -14,11 +14,11 @@ from api import auth
 from api.dependencies import services_of
 from api.errors import refusal_answer
 from api.services import Services
-from api.stream.connection import SEND_S
+from api.stream.connection import AGAIN_CODE, NORMAL_CODE, SEND_S
 from api.stream.outgoing import frame_text
 from api.stream.tail import LOOK_AGAIN_S
 from holdfast.domain.clock import now_ms
-from holdfast.domain.errors import Refusal
+from holdfast.domain.errors import Refusal, Unavailable
 from holdfast.storage.database.engine import Db
 from holdfast.storage.log.feed import ANY
 from holdfast.storage.sessions import running_counts
@@ -53,9 +53,9 @@ async def system_socket(websocket: WebSocket) -> None:
         gauge.dec()
         for task in (tell, listen):
             task.cancel()
-        await asyncio.gather(tell, listen, return_exceptions=True)
+        told, _ = await asyncio.gather(tell, listen, return_exceptions=True)
         with contextlib.suppress(RuntimeError, OSError):
-            await websocket.close()
+            await websocket.close(AGAIN_CODE if isinstance(told, Unavailable) else NORMAL_CODE)
 
 
 async def _listen(websocket: WebSocket) -> None:

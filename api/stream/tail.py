@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Literal
 
 from api.stream.outgoing import Sent, event_frame, output_frame
+from holdfast.domain.errors import Unavailable
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log import events, frames
@@ -20,6 +22,8 @@ KEPT_FRAMES_MAX = 500
 KEPT_BYTES_MAX = 1024 * 1024
 # The bell is never trusted for longer than this.
 LOOK_AGAIN_S = 5.0
+# A database that is away is waited for; after this, sockets are told to come again (1013).
+AWAY_S, AWAY_PAUSE_S = 60.0, 0.5
 
 
 class Gap(Exception):
@@ -127,7 +131,7 @@ class _Kept:
 
     async def _read(self, seq: int) -> list[Sent]:
         doubts = self._doubts
-        found = await self._store.aread(lambda db: self._load(db, self._session_id, seq))
+        found = await self._patiently(lambda db: self._load(db, self._session_id, seq))
         if found and found[0].seq != seq + 1:
             raise Gap
         if seq > self._end:
@@ -140,6 +144,17 @@ class _Kept:
         if found and self._found is not None:
             self._found()
         return found
+
+    async def _patiently(self, work: Callable[[Db], list[Sent]]) -> list[Sent]:
+        """Read, however long the database is away, up to a minute: watchers see a pause."""
+        deadline = time.monotonic() + AWAY_S
+        while True:
+            try:
+                return await self._store.aread(work)
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(AWAY_PAUSE_S)
 
     def _begin(self, seq: int) -> None:
         """Somebody is ahead of what is kept, so the run begins anew there."""

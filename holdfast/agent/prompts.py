@@ -69,7 +69,8 @@ def prompt_text(prompt: str | None, project: Path) -> str:
 
 def _read_inside(name: str, path: str, project: Path) -> str:
     try:
-        content = confined.read(confined.locate(path, project))
+        with confined.opened(project) as place:
+            _, content = confined.read(place, path)
     except ToolProblem as problem:
         raise DslInvalid(f"system_prompt {name}: {problem}", {"path": name}) from problem
     if len(content) > PROMPT_BYTES_MAX:

@@ -12,6 +12,7 @@ from pydantic_ai.models import Model
 
 from holdfast.agent.errors import PermanentProviderError
 from holdfast.agent.routes import Route, is_loopback
+from holdfast.settings.part_environments import DEFAULT_KEY_NAMES
 
 CONNECT_TIMEOUT_S = 10.0
 # Between two pieces of an answer: a local model may read a long prompt for minutes.
@@ -19,11 +20,6 @@ READ_TIMEOUT_S = 300.0
 OLLAMA_URL = "http://127.0.0.1:11434/v1"
 KEYLESS = "no-key-needed"
 ROUTES_MAX = 64
-_DEFAULT_KEY_ENVS = {
-    "openai": ("OPENAI_API_KEY",),
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-}
 
 
 class Clients:
@@ -143,12 +139,12 @@ def _key(route: Route) -> str:
     if route.api_key:
         return route.api_key
     if route.api_key_env is None and route.base_url is None:
-        for name in _DEFAULT_KEY_ENVS[route.driver]:
+        for name in DEFAULT_KEY_NAMES[route.driver]:
             if value := os.environ.get(name):
                 return value
     if is_loopback(route.base_url):
         return KEYLESS
-    wanted = route.api_key_env or _DEFAULT_KEY_ENVS[route.driver][0]
+    wanted = route.api_key_env or DEFAULT_KEY_NAMES[route.driver][0]
     raise PermanentProviderError(
         "api_key_missing",
         f'No API key for the provider "{route.provider}": set the environment variable '

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from holdfast.storage.database.opening import OpenStore
 
 DEFAULT_OPERATOR = "local"
+# A person waits for a command; a part of the product waits for as long as it takes.
+COMMAND_PATIENCE_S = 5.0
 
 
 def prepare(settings: Settings, *, with_launch: bool) -> None:
     """Before the API serves: the default operator, its token file, and a launch token if wanted."""
-    with _store(settings) as store:
+    with _store(settings, patience_s=None) as store:
         _refuse_a_public_bind(settings, store)
         _local_token(settings, store)
         if with_launch:
@@ -114,11 +116,19 @@ def _launch_token(store: OpenStore, name: str) -> str:
 
 
 @contextmanager
-def _store(settings: Settings) -> Iterator[OpenStore]:
+def _store(
+    settings: Settings, *, patience_s: float | None = COMMAND_PATIENCE_S
+) -> Iterator[OpenStore]:
     from holdfast.storage.database.opening import open_store
+    from holdfast.storage.database.patience import open_patiently
+    from holdfast.storage.database.postgres import PostgresOptions
 
     settings.make_home()
-    store = open_store(settings.database_url, settings.home)
+    options = PostgresOptions.of(settings)
+    store = open_patiently(
+        lambda: open_store(settings.database_url, settings.home, postgres=options),
+        patience_s=patience_s,
+    )
     try:
         yield store
     finally:

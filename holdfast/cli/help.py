@@ -22,9 +22,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Terminals": ("term", "terms"),
     "Find and keep": ("search", "rename", "archive", "unarchive", "export", "import", "log",
                       "trace"),
-    "Projects": ("project", "issue", "memory"),
+    "Projects": ("project", "trust", "issue", "memory"),
     "Upkeep": ("usage", "du", "doctor", "reindex", "retention", "prune", "purge"),
-    "Parts of a fleet, one by one": ("worker", "api", "terminal-host"),
+    "A fleet": ("hosts", "fleet", "worker", "api", "terminal-host"),
 }  # fmt: skip
 SENTENCE_MAX = 200
 

@@ -11,7 +11,9 @@ from holdfast.cli.commands import (
     administration,
     attachment,
     checkpoints,
+    fleet,
     history,
+    hosts,
     issues,
     library,
     memory,
@@ -45,6 +47,7 @@ app = typer.Typer(
 for module in (
     product,
     operators,
+    projects,
     sessions,
     attachment,
     terminals,
@@ -57,6 +60,8 @@ for module in (
     module.add_to(app)
 app.add_typer(projects.app, name="project", help="Folders that sessions work in.")
 app.add_typer(memory.app, name="memory", help="What a project's agents remember.")
+app.add_typer(fleet.app, name="fleet", help="Machines that call each other by certificate.")
+app.add_typer(hosts.app, name="hosts", help="Machines that sessions work on.")
 app.add_typer(issues.app, name="issue", help="Issues of a project, and their todos.")
 
 

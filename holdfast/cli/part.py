@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable
 
 from holdfast.cli.exit_codes import EXIT_MISCONFIGURED
+from holdfast.settings.config import load_config
 from holdfast.settings.environment import Settings, SettingsError
+from holdfast.settings.private_home import tighten
 
 TERMINAL_LOOK_S = 2.0
 
@@ -20,6 +22,9 @@ def run_part(name: str, *, with_terminal_host: bool = False) -> int:
     try:
         settings = Settings.load()
         settings.make_home()
+        if os.environ.get("HOLDFAST_SUPERVISED") != "1" and (opened := tighten(settings.home)):
+            sys.stderr.write(f"{opened} files of the home were open to others; no longer\n")
+        os.environ.update(load_config(settings.home).cages.to_environment())
         if with_terminal_host:
             keep_a_terminal_host(settings)
         RUNNERS[name](settings)
@@ -71,6 +76,7 @@ def run_terminal_host(settings: Settings) -> None:
     from holdfast.terminal.main import main
 
     settings.terminal_socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["HOLDFAST_FLEET_DIR"] = str(settings.fleet_dir)
     if code := main(settings.terminal_socket, settings.terminal_state_dir):
         sys.exit(code)
 

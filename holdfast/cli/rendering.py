@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -33,6 +34,7 @@ class Renderer:
         self.streamed: dict[str, str] = {}
         self.open_message: str | None = None
         self.dim, self.plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+        self._together = _shown_together()
 
     def show(self, frame: Frame) -> None:
         """Write what the frame adds."""
@@ -42,6 +44,7 @@ class Renderer:
         elif frame.type == "message":
             self.message(payload.get("message") or payload)
         elif frame.type in {"tool_call", "tool_result"}:
+            self.close_line()
             self.note(_tool_line(frame.type, payload))
         elif frame.channel == "events" and frame.type.startswith(LOUD_EVENTS):
             self.note(_event_line(frame.type, payload))
@@ -61,8 +64,9 @@ class Renderer:
         self.close_line()
 
     def note(self, text: str) -> None:
-        """A line about what happens, beside the text."""
-        self.close_line()
+        """A line about what happens, beside the text; text that goes elsewhere stays as it is."""
+        if self._together:
+            self.close_line()
         sys.stderr.write(f"{self.dim}{clean(text)}{self.plain}\n")
         sys.stderr.flush()
 
@@ -82,6 +86,14 @@ class Renderer:
         self.streamed[message_id] = self.streamed.get(message_id, "") + text
         sys.stdout.write(clean(text))
         sys.stdout.flush()
+
+
+def _shown_together() -> bool:
+    """Whether text and notes come to the same place, where one would run into the other."""
+    try:
+        return os.path.samestat(os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno()))
+    except (OSError, ValueError):
+        return False
 
 
 def plain_text(content: Any) -> str:

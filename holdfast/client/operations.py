@@ -77,9 +77,17 @@ class Operations(ABC, Generic[Answer, Answers, Stream]):
 
     # Projects and sessions ----------------------------------------------------------------------
 
-    def load_project(self, path: str) -> Answer:
-        """Load the folder as a project; the same folder gives the same project."""
-        return self.post("/projects/load", {"path": path})
+    def load_project(self, path: str, *, trust: bool = False) -> Answer:
+        """Load the folder as a project; the same folder gives the same project.
+
+        `trust` puts its whole project file in force; without, what it loosens waits: see `trust`
+        of the answer.
+        """
+        return self.post("/projects/load", {"path": path, **({"trust": True} if trust else {})})
+
+    def trust_project(self, project_id: str, dsl_hash: str) -> Answer:
+        """Trust the project file with this hash; refused (409) when the file is another by now."""
+        return self.post(f"/projects/{quote(project_id)}/trust", {"dsl_hash": dsl_hash})
 
     def create(self, project_id: str, **fields: Any) -> Answer:
         """A new session, idle."""

@@ -71,8 +71,8 @@ def connection_options(url: str, token: str, timeout_s: float) -> dict[str, Any]
 
 
 def authorization(token: str) -> dict[str, str]:
-    """The header that says who asks."""
-    return {"Authorization": f"Bearer {token}"}
+    """The header that says who asks; none for those who have no token yet."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 @contextmanager

@@ -66,6 +66,13 @@ class Compact(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Move(Command):
+    """Go on on another host, which must have the session's folder."""
+
+    host_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """What a command came to."""
 

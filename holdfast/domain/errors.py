@@ -99,6 +99,19 @@ class RateLimited(Refusal):
     code = "rate_limited"
 
 
+class NoHost(Conflict):
+    """No machine that is up has the folder that the session works in."""
+
+    code = "no_host"
+
+
+class HostIsAway(Refusal):
+    """The machine of the session does not answer; the same request may work when it is back."""
+
+    status = 503
+    code = "host_away"
+
+
 class Unavailable(Refusal):
     """A part of ours does not answer just now; the same request may work later."""
 

@@ -354,3 +354,28 @@ class IssueBound(Event):
     kind = "issue.bound"
     session_id: str
     issue_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostAway(Event):
+    kind = "host.away"
+    session_id: str
+    host_id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostBack(Event):
+    kind = "host.back"
+    session_id: str
+    host_id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionMoved(Event):
+    kind = "session.moved"
+    session_id: str
+    from_host: str | None
+    to_host: str
+    user_id: str

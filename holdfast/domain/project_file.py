@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from holdfast.domain.cages.destinations import ENTRIES_MAX, Destinations
 from holdfast.domain.memory import MemorySettings
 from holdfast.domain.tools import ROOT_ONLY_TOOLS
 
@@ -51,16 +52,30 @@ class CageFiles(Strict):
     hidden: list[str] = Field(default_factory=list, max_length=64)
 
 
+class CageNetwork(Strict):
+    """Which hosts a caged process may reach, and which private networks they may be in."""
+
+    allow: list[str] = Field(min_length=1, max_length=ENTRIES_MAX)
+    private: list[str] = Field(default_factory=list, max_length=ENTRIES_MAX)
+
+    @model_validator(mode="after")
+    def check_entries(self) -> CageNetwork:
+        """Every entry can be read."""
+        Destinations.parse(self.model_dump())
+        return self
+
+
 class CageSettings(Strict):
     """What a caged process may touch and how much it may use."""
 
     fs: CageFiles = Field(default_factory=CageFiles)
-    net: bool = False
+    net: bool | Literal["host"] | CageNetwork = False
     env: list[str] = Field(default_factory=list, max_length=128)
-    memory_mb: int | None = Field(default=None, ge=16)
-    pids: int | None = Field(default=None, ge=1)
+    memory_mb: int | None = Field(default=None, ge=16, le=2**24)
+    pids: int | None = Field(default=None, ge=1, le=2**22)
     walltime_s: float | None = Field(default=None, gt=0)
     cpu_s: int | None = Field(default=None, ge=1)
+    ptrace: bool = False  # debuggers may attach, to the programs of this cage only
 
 
 class AgentSpec(Strict):
@@ -69,7 +84,7 @@ class AgentSpec(Strict):
     model: str = Field(default="default", min_length=1, max_length=200)
     system_prompt: str | None = Field(default=None, max_length=200_000)
     tools: dict[str, ToolSwitch] = Field(default_factory=lambda: {"*": ToolSwitch()})
-    cage: CageSettings | Literal["disabled"] = "disabled"
+    cage: CageSettings | Literal["disabled"] = Field(default_factory=CageSettings)
     terminal: bool = False
     subagents: dict[str, AgentSpec] = Field(default_factory=dict, max_length=64)
     description: str | None = Field(default=None, max_length=2000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.domain.commands import Answer
+from holdfast.domain.host_steps import HostRef
 from holdfast.domain.steps import PendingCall
 
 
@@ -34,6 +35,7 @@ class Carried:
     futile_compactions: int = 0
     compact_every_minutes: int | None = None
     compaction_due: bool = False  # something ran since the last compaction on schedule
+    host: HostRef | None = None  # where its files and processes are
 
 
 @dataclass(frozen=True)

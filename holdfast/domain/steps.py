@@ -14,13 +14,15 @@ class PendingCall:
     summary: str = ""
     alone: bool = False  # not at the same time as others
     subagent: str | None = None
+    on_host: bool = False  # it touches files or processes
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadStep:
-    """Read the session from the database."""
+    """Read the session from the database; a workflow that begins is the only one at work."""
 
     session_id: str
+    begins: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,9 @@ class ToolKind(StrEnum):
     OTHER = "other"
 
 
+SHELL_TOOL = "shell"
+# A call of one is claimed for a host before its process is started, so that it never runs twice.
+PROCESS_TOOLS = frozenset({SHELL_TOOL})
 # The workflow answers it by a pause; storage looks for its call among those of a checkpoint.
 CHECKPOINT_TOOL = "checkpoint"
 # They change what the whole session is bound to, so a project file may not give them to subagents.

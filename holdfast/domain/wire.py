@@ -16,6 +16,7 @@ TASK_TIMEOUT_S = 5
 
 # The one failure of a step that fails its whole session.
 STORE_DAMAGED = "store_damaged"
+BLOB_MISSING = "blob_missing"
 
 # An update that failed with one of these may be sent again under its id: it does nothing twice.
 PASSING_STATUSES = frozenset(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.domain.memory import MAX_FILE_BYTES, Document
+from holdfast.folders.reading import read_regular
 
 FILES_MAX = 20_000
 DEPTH_MAX = 32
@@ -57,8 +58,8 @@ def files_of(project: Path, extra_paths: Sequence[str]) -> list[Document]:
 
 def read_file(project: Path, document: Document) -> str:
     """The text of a document that `files_of` found; what is not UTF-8 is replaced."""
-    with (project / document.path).open("rb") as file:
-        return file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+    content = read_regular(project / document.path, limit=MAX_FILE_BYTES)
+    return content.decode("utf-8", "replace")
 
 
 def _is_note(name: str) -> bool:
@@ -152,7 +153,7 @@ def _hash(path: Path, stamp: _Stamp) -> str:
         if known is not None and known[0] == stamp:
             _hashes.move_to_end(key)
             return known[1]
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    found = hashlib.sha256(read_regular(path, limit=MAX_FILE_BYTES)).hexdigest()
     if time.time_ns() - stamp.mtime_ns > SETTLED_NS:
         with _hashes_mutex:
             _hashes[key] = (stamp, found)

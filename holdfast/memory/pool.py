@@ -65,7 +65,7 @@ class MemoryPool:
 
     def settings_of(self, project: Project) -> MemorySettings:
         """What the project's last good file says of its memory."""
-        return self._store.read(lambda db: projects.file_by_hash(db, project.dsl_hash)).remembering
+        return self._store.read(lambda db: projects.file_in_force(db, project)).remembering
 
     def path_of(self, project_id: str) -> Path:
         """The file of this project's index."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.memory import locks, schema
 from holdfast.memory.connection import Connection, Driver, connect, has_vectors
 from holdfast.memory.engines import SqliteVec, VectorEngine
-from holdfast.memory.swap import backups_of, restore
+from holdfast.memory.swap import restore
 
 
 class Reader:
@@ -66,8 +66,7 @@ class Reader:
             self._close()
 
     def _is_there(self) -> bool:
-        if not self._path.exists() and backups_of(self._path):
-            restore(self._path)
+        restore(self._path)
         return self._path.exists()
 
     def _current(self) -> Connection | None:

@@ -50,12 +50,10 @@ def restore(path: Path) -> None:
             _flush(path.parent)
 
 
-def sweep(path: Path) -> int:
+def sweep(path: Path) -> None:
     """Delete what killed writers left behind; only for who holds the writer's lock."""
-    found = [*_beside(path, ".backup-"), *_beside(path, ".tmp-")]
-    for one in found:
+    for one in (*_beside(path, ".backup-"), *_beside(path, ".tmp-")):
         one.unlink(missing_ok=True)
-    return len(found)
 
 
 def unfinished(path: Path) -> list[Path]:

@@ -31,7 +31,10 @@ class Product:
 
     def __init__(self, record: Record) -> None:
         # Short on purpose: Unix socket paths have a limit of 107 bytes.
-        self.home = Path(tempfile.mkdtemp(prefix="hf-selftest-"))
+        # Projects lie beside the home: none can be in it.
+        self.folder = Path(tempfile.mkdtemp(prefix="hf-selftest-"))
+        self.home = self.folder / "home"
+        self.home.mkdir(mode=0o700)
         self.url = f"http://127.0.0.1:{ports.free_port()}"
         self.record = record
         self.starts = 0
@@ -96,7 +99,7 @@ class Product:
         if (pid := terminal_host.living_pid(self.settings.terminal_socket)) is not None:
             process.stop(pid, process.birth(pid), grace_s=5.0)
         if not keep_home:
-            shutil.rmtree(self.home, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _up(self) -> None:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}

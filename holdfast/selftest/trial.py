@@ -49,7 +49,7 @@ class Trial:
     def _torture(self, *, kills: bool) -> None:
         token = self.product.token()
         for number in range(DRIVERS):
-            folder = self.product.home / "projects" / str(number)
+            folder = self.product.folder / "projects" / str(number)
             folder.mkdir(parents=True)
             driver = Driver(number, folder, self.product.url, token, self.record, self.seed)
             self.drivers.append(driver)

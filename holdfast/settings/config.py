@@ -1,7 +1,9 @@
-"""config.toml in the home: providers, aliases, limits, retention, terminals, chats, the server."""
+"""config.toml in the home: providers, aliases, limits, retention, terminals, cages, chats…"""
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import os
 import re
 import tomllib
@@ -19,13 +21,16 @@ from pydantic import (
 )
 
 from holdfast.domain import scrollback
+from holdfast.domain.cages import defaults as cage_defaults
 from holdfast.settings.environment import SettingsError
+from holdfast.settings.secret_files import secret_of
 
 Driver = Literal["openai", "anthropic", "google", "ollama", "scripted"]
 DEMO_PROVIDER = "scripted"
 DEMO_MODEL = "scripted:demo"
 CONFIG_BYTES_MAX = 1024 * 1024
 OWN_BACKEND = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+UNIX_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
@@ -66,9 +71,14 @@ class Provider(Section):
         return headers
 
     def key(self) -> str | None:
-        """The API key: from the named variable first, then from the file."""
-        if self.api_key_env and (value := os.environ.get(self.api_key_env)):
+        """The API key: of the named variable, of the file that `<variable>_FILE` names, or ours."""
+        name = self.api_key_env
+        if name and (value := os.environ.get(name)):
             return value
+        if name and (path := os.environ.get(f"{name}_FILE")):
+            # Where there is no key a model call says so, and which variable it looked for.
+            with contextlib.suppress(ValueError):
+                return secret_of(f"{name}_FILE", path)
         return self.api_key
 
 
@@ -77,8 +87,14 @@ class Limits(Section):
 
     running_sessions_per_project: int = Field(default=4, ge=1, le=10_000)
     running_sessions_per_operator: int = Field(default=16, ge=1, le=100_000)
+    # What one operator may keep.
+    sessions_per_operator: int = Field(default=100_000, ge=1, le=100_000_000)
+    projects_per_operator: int = Field(default=1_000, ge=1, le=1_000_000)
+    aliases_per_operator: int = Field(default=10_000, ge=1, le=10_000_000)
     max_cost_usd: float | None = Field(default=None, gt=0)
     max_run_cost_usd: float | None = Field(default=None, gt=0)
+    # Calls of one answer of a model that are made; the rest is refused in words.
+    tool_calls_per_step: int = Field(default=64, ge=1, le=256)
 
 
 class Retention(Section):
@@ -99,14 +115,63 @@ class Terminals(Section):
     )
 
 
+class Cages(Section):
+    """How much any cage may use; a project file says less, or more, for its own agents."""
+
+    memory_mb: int = Field(default=cage_defaults.MEMORY_MB, ge=16, le=2**24)
+    pids: int = Field(default=cage_defaults.PIDS, ge=8, le=2**22)
+    # One file, all that a process tree writes to disks, and each private folder such as /tmp.
+    file_mb: int = Field(default=4096, ge=1, le=2**30)
+    disk_mb: int = Field(default=32768, ge=1, le=2**40)
+    tmp_mb: int = Field(default=512, ge=1, le=2**24)
+    # False: never make control groups; memory and processes are watched instead.
+    cgroups: bool = True
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable by which a terminal host learns of these limits when it starts."""
+        return {"HOLDFAST_CAGES": self.model_dump_json()}
+
+
 class Server(Section):
     """How the API presents itself."""
 
     public_url: str | None = Field(default=None, pattern=r"^https?://")
     allowed_hosts: list[str] = Field(default_factory=list)
     allowed_origins: list[str] = Field(default_factory=list)
+    # Addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are believed.
+    trusted_proxies: list[str] = Field(default_factory=list, max_length=256)
+    connections: int = Field(default=2_000, ge=8, le=1_000_000)
+    connections_per_address: int = Field(default=500, ge=1, le=1_000_000)
+    # The head of a request: its size and its time. A body has time for what comes besides.
+    head_kib: int = Field(default=32, ge=4, le=1024)
+    head_seconds: float = Field(default=15.0, gt=0, le=600)
+    body_seconds: float = Field(default=30.0, gt=0, le=3600)
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, proxies: list[str]) -> list[str]:
+        for one in proxies:
+            try:
+                ipaddress.ip_network(one, strict=False)
+            except ValueError:
+                raise ValueError(f'"{one[:80]}" is neither an address nor a network') from None
+        return proxies
+
+
+class Operators(Section):
+    """Which user of the operating system runs the programs of an operator, on a server of root."""
+
+    unix_user: dict[str, str] = Field(default_factory=dict, max_length=10_000)
+
+    @field_validator("unix_user")
+    @classmethod
+    def _is_not_root(cls, users: dict[str, str]) -> dict[str, str]:
+        for operator, user in users.items():
+            if not UNIX_USER.fullmatch(user) or user == "root":
+                raise ValueError(f"{user[:80]!r} cannot run the programs of {operator[:80]!r}")
+        return users
 
 
 class Memory(Section):
@@ -117,6 +182,12 @@ class Memory(Section):
     embedding: str = Field(default="auto", min_length=1, max_length=200)
     # A project's extra_paths may lead out of its folder only below one of these.
     allow_paths: list[str] = Field(default_factory=list, max_length=64)
+
+
+class Fleet(Section):
+    """How long a session waits for its machine before what runs there is given up."""
+
+    host_lost_after_s: int = Field(default=120, ge=5, le=86_400)
 
 
 class Chats(Section):
@@ -142,9 +213,12 @@ class Config(Section):
     limits: Limits = Field(default_factory=Limits)
     retention: Retention = Field(default_factory=Retention)
     terminals: Terminals = Field(default_factory=Terminals)
+    cages: Cages = Field(default_factory=Cages)
+    operators: Operators = Field(default_factory=Operators)
     server: Server = Field(default_factory=Server)
     memory: Memory = Field(default_factory=Memory)
     chats: Chats = Field(default_factory=Chats)
+    fleet: Fleet = Field(default_factory=Fleet)
 
     @model_validator(mode="before")
     @classmethod

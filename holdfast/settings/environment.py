@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import tempfile
 from pathlib import Path
+from urllib.parse import unquote
 
 from platformdirs import user_data_path
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from holdfast.settings.secret_files import secrets_of_files
+from holdfast.settings.temporal_variables import external_service
 
 DEFAULT_TEMPORAL_ADDRESS = "127.0.0.1:7233"
 SOCKET_PATH_BYTES_MAX = 100  # sun_path holds 107 bytes; the host may append a suffix of its own
@@ -33,12 +38,31 @@ class Settings(BaseSettings):
     home: Path = Field(default_factory=lambda: user_data_path("holdfast"))
     bind: str = "127.0.0.1:8420"
     database_url: str = ""
+    # Past a pooler: for LISTEN and migrations. Empty: where everything else goes.
+    database_listen_url: str = ""
+    # The most connections of one process, without the one that listens.
+    database_pool_size: int = Field(default=10, ge=2, le=500)
+    database_statement_timeout_s: int = Field(default=120, ge=1, le=86_400)
     # Empty: in the home.
     blobs_url: str = ""
     temporal_address: str = ""
     temporal_namespace: str = "default"
     task_queue: str = "holdfast"
+    # Names this build to Temporal's worker deployment versioning; empty: unversioned.
+    build_id: str = Field(default="", max_length=128, pattern=r"^[A-Za-z0-9._+-]*$")
+    # host:port where a worker serves /healthz and /metrics; empty: nowhere.
+    metrics_bind: str = ""
     terminal_socket: Path = Path()
+    # How people call this machine; empty: as it calls itself.
+    host_name: str = Field(default="", max_length=200)
+    # What others dial to reach the terminal host of this machine.
+    host_address: str = Field(default="", max_length=255)
+    # Where the terminal host of this machine listens for others by TLS; empty: nowhere.
+    host_listen: str = ""
+    # The folder of this machine's certificate, made by `holdfast fleet join`.
+    fleet_dir: Path = Path()
+    # How long a worker that is told to stop lets its steps end by themselves.
+    drain_s: float = Field(default=30.0, ge=0, le=86_400)
     # For the command line as a client of a server elsewhere.
     url: str = ""
     token: str = Field(default="", repr=False)
@@ -47,14 +71,16 @@ class Settings(BaseSettings):
     # Set by the supervisor for the API, which shows the embedded server's UI to administrators.
     temporal_ui_address: str = ""
 
-    @field_validator("home", "terminal_socket")
+    @field_validator("home", "terminal_socket", "fleet_dir")
     @classmethod
     def _is_absolute(cls, path: Path) -> Path:
         return _absolute(path)
 
-    @field_validator("bind")
+    @field_validator("bind", "metrics_bind")
     @classmethod
-    def _has_a_port(cls, bind: str) -> str:
+    def _has_a_port(cls, bind: str, info: ValidationInfo) -> str:
+        if not bind and info.field_name == "metrics_bind":
+            return bind
         host, separator, port = bind.rpartition(":")
         if not separator or not host or not port.isdigit() or int(port) > 65535:
             raise ValueError("must be host:port, for example 127.0.0.1:8420")
@@ -64,12 +90,23 @@ class Settings(BaseSettings):
     @classmethod
     def _fill_in(cls, values: dict[str, object]) -> dict[str, object]:
         home = _absolute(Path(str(values.get("home") or user_data_path("holdfast"))))
-        filled = dict(values)
-        if not values.get("database_url"):
+        filled = secrets_of_files(os.environ) | {
+            name: value for name, value in values.items() if value
+        }
+        if not filled.get("database_url"):
             filled["database_url"] = f"sqlite:///{home / 'holdfast.sqlite'}"
-        if not values.get("temporal_address"):
+        service = external_service()
+        if not values.get("temporal_namespace") and service.get("namespace"):
+            filled["temporal_namespace"] = service["namespace"]
+        if not values.get("temporal_address") and service.get("address"):
+            filled["temporal_address"] = service["address"]
+        elif not values.get("temporal_address"):
             filled["temporal_address"] = _running_temporal(home) or DEFAULT_TEMPORAL_ADDRESS
             filled.setdefault("temporal_embedded", True)
+        if not values.get("fleet_dir"):
+            filled["fleet_dir"] = home / "fleet"
+        if not values.get("host_name"):
+            filled["host_name"] = socket.gethostname()
         if not values.get("terminal_socket"):
             filled["terminal_socket"] = _terminal_socket(home)
         return filled
@@ -136,6 +173,20 @@ class Settings(BaseSettings):
         return self.home / "terminal"
 
     @property
+    def hidden_places(self) -> list[Path]:
+        """Real paths of all that holds content, keys or sockets, wherever it was put."""
+        stores = [
+            Path(unquote(url.removeprefix(scheme)))
+            for url, scheme in ((self.database_url, "sqlite:///"), (self.blobs_url, "file://"))
+            if url.startswith(scheme)
+        ]
+        beside = [
+            path.with_name(path.name + suffix) for path in stores for suffix in ("-wal", "-shm")
+        ]
+        found = [self.home, *stores, *beside, self.terminal_socket]
+        return list(dict.fromkeys(path.resolve() for path in found))
+
+    @property
     def shadow_git_dir(self) -> Path:
         """Work-tree snapshots taken at checkpoints."""
         return self.home / "snapshots"
@@ -146,11 +197,21 @@ class Settings(BaseSettings):
             "HOLDFAST_HOME": str(self.home),
             "HOLDFAST_BIND": self.bind,
             "HOLDFAST_DATABASE_URL": self.database_url,
+            "HOLDFAST_DATABASE_LISTEN_URL": self.database_listen_url,
+            "HOLDFAST_DATABASE_POOL_SIZE": str(self.database_pool_size),
+            "HOLDFAST_DATABASE_STATEMENT_TIMEOUT_S": str(self.database_statement_timeout_s),
             "HOLDFAST_BLOBS_URL": self.blobs_url,
             "HOLDFAST_TEMPORAL_ADDRESS": self.temporal_address,
             "HOLDFAST_TEMPORAL_NAMESPACE": self.temporal_namespace,
             "HOLDFAST_TASK_QUEUE": self.task_queue,
+            "HOLDFAST_BUILD_ID": self.build_id,
+            "HOLDFAST_METRICS_BIND": self.metrics_bind,
             "HOLDFAST_TERMINAL_SOCKET": str(self.terminal_socket),
+            "HOLDFAST_HOST_NAME": self.host_name,
+            "HOLDFAST_HOST_ADDRESS": self.host_address,
+            "HOLDFAST_HOST_LISTEN": self.host_listen,
+            "HOLDFAST_FLEET_DIR": str(self.fleet_dir),
+            "HOLDFAST_DRAIN_S": str(self.drain_s),
             "HOLDFAST_TEMPORAL_EMBEDDED": "true" if self.temporal_embedded else "false",
             "HOLDFAST_TEMPORAL_UI_ADDRESS": self.temporal_ui_address,
         }
@@ -193,6 +254,7 @@ def _terminal_socket(home: Path) -> Path:
 def _explain(error: ValidationError) -> str:
     parts = []
     for problem in error.errors():
-        name = "HOLDFAST_" + "_".join(str(step) for step in problem["loc"]).upper()
-        parts.append(f"{name}: {problem['msg'].removeprefix('Value error, ')}")
+        words = problem["msg"].removeprefix("Value error, ")
+        name = "_".join(str(step) for step in problem["loc"]).upper()
+        parts.append(f"HOLDFAST_{name}: {words}" if name else words)
     return "; ".join(parts)

@@ -10,8 +10,10 @@ import socket
 import subprocess
 import time
 
+from holdfast.settings import private_home
 from holdfast.settings.config import load_config
 from holdfast.settings.environment import Settings, SettingsError
+from holdfast.settings.part_environments import machine_environment
 from holdfast.supervisor import (
     home_lock,
     launch,
@@ -39,6 +41,9 @@ def run_supervisor(settings: Settings) -> int:
     """Run the product in the foreground until it is told to stop, or cannot go on."""
     try:
         settings.make_home()
+        opened = private_home.tighten(settings.home)
+        if opened:
+            say(f"{opened} files and folders of the home were open to others; they no longer are")
         load_config(settings.home)
         lock = home_lock.HomeLock(settings.home)
     except home_lock.HomeInUse as error:
@@ -193,7 +198,13 @@ class Supervisor:
         log = logs.open_for_append(self.settings.logs_dir / "temporal.log")
         for command in temporal.upkeep_commands(self.settings):
             self.upkeep.append(
-                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=machine_environment(os.environ),
+                )
             )
         os.close(log)
 

@@ -55,7 +55,7 @@ class Part:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **self.environment},
+                env=self.environment,
                 cwd=self.folder,
                 start_new_session=True,
                 umask=self.umask,

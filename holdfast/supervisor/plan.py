@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 
 from holdfast.domain.wire import TEMPORAL_UI_PATH
+from holdfast.folders import hidden
+from holdfast.settings.config import Config, load_config
 from holdfast.settings.environment import Settings, SettingsError
+from holdfast.settings.part_environments import environment_of
 from holdfast.supervisor import ports, temporal
 from holdfast.supervisor.part import Part
+
+# What is stopped here goes on when it is started again; whoever types Ctrl-C should not wait.
+DRAIN_MAX_S = 5.0
 
 
 @dataclass
@@ -43,6 +50,7 @@ def make_plan(settings: Settings) -> Plan:
         ui_url = f"{settings.api_url}{TEMPORAL_UI_PATH}/"
     parts["api"] = _part(settings, "api", _python("holdfast.cli.part", "api"))
     parts["worker"] = _part(settings, "worker", _python("holdfast.cli.part", "worker"))
+    parts["worker"].environment["HOLDFAST_DRAIN_S"] = str(min(settings.drain_s, DRAIN_MAX_S))
     return Plan(settings, parts, terminal_part(settings), ui_url, claimed)
 
 
@@ -70,7 +78,18 @@ def _python(*words: str) -> list[str]:
 
 
 def _part(settings: Settings, name: str, command: list[str]) -> Part:
-    environment = {**settings.child_environment(), "HOLDFAST_SUPERVISED": "1"}
+    own = {**settings.child_environment(), "HOLDFAST_SUPERVISED": "1"}
+    # Every part may start a terminal host when it needs one and there is none.
+    own.update(_config(settings).cages.to_environment())
     # Compiled once, a part starts in half the time, and a restart is when time matters.
-    environment["PYTHONDONTWRITEBYTECODE"] = ""
+    own["PYTHONDONTWRITEBYTECODE"] = ""
+    own[hidden.VARIABLE] = hidden.as_variable(settings.hidden_places)
+    environment = environment_of(name, {**os.environ, **own}, _config(settings))
     return Part(name, command, environment, settings.logs_dir / f"{name}.log", settings.home)
+
+
+def _config(settings: Settings) -> Config:
+    try:
+        return load_config(settings.home)
+    except SettingsError:
+        return Config()  # the parts that need it say what is wrong with it

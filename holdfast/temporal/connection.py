@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from holdfast.settings.environment import Settings
+from holdfast.settings.temporal_variables import names_a_file
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
 log = structlog.get_logger()
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0
+REASON_CHARS_MAX = 1000
 
 
 class Connection:
@@ -56,27 +58,55 @@ class Connection:
 
 
 async def connect(settings: Settings, **options: Any) -> Client:
-    """A client as every process of ours has it; `options` are the SDK's."""
+    """A client as every process of ours has it; `options` are the SDK's.
+
+    A service elsewhere may want TLS, certificates or a key: Temporal's own variables say so. The
+    embedded server wants none, and what the variables say of another service is not for it.
+    """
     from temporalio.client import Client
+    from temporalio.envconfig import ClientConfig
 
     from holdfast.temporal.payloads import data_converter
 
+    said: dict[str, Any] = {}
+    if not settings.temporal_embedded:
+        said.update(ClientConfig.load_client_connect_config(disable_file=not names_a_file()))
+    said.pop("target_host", None)
+    said.pop("namespace", None)
     return await Client.connect(
         settings.temporal_address,
         namespace=settings.temporal_namespace,
         data_converter=data_converter,
+        **said,
         **options,
     )
 
 
-async def connect_patiently(settings: Settings, stopped: asyncio.Event) -> Client | None:
-    """A worker's client, however long Temporal takes; None when `stopped` is set meanwhile."""
-    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+async def connect_patiently(
+    settings: Settings, stopped: asyncio.Event, *, metrics_address: str | None = None
+) -> Client | None:
+    """A worker's client, however long Temporal takes; None when `stopped` is set meanwhile.
+
+    With `metrics_address` the SDK serves its Prometheus metrics there.
+    """
+    from temporalio.runtime import (
+        LoggingConfig,
+        PrometheusConfig,
+        Runtime,
+        TelemetryConfig,
+        TelemetryFilter,
+    )
     from temporalio.service import RPCError
 
+    metrics = None
+    if metrics_address is not None:
+        metrics = PrometheusConfig(
+            bind_address=metrics_address, counters_total_suffix=True, durations_as_seconds=True
+        )
     runtime = Runtime(
         telemetry=TelemetryConfig(
-            logging=LoggingConfig(TelemetryFilter(core_level="WARN", other_level="ERROR"))
+            logging=LoggingConfig(TelemetryFilter(core_level="WARN", other_level="ERROR")),
+            metrics=metrics,
         ),
         worker_heartbeat_interval=timedelta(seconds=30),
     )
@@ -85,7 +115,8 @@ async def connect_patiently(settings: Settings, stopped: asyncio.Event) -> Clien
         try:
             return await connect(settings, runtime=runtime)
         except (RPCError, RuntimeError) as error:
-            log.info("worker.waiting_for_temporal", reason=str(error)[:200])
+            # A wrong certificate looks like a server that is away; only the reason differs.
+            log.info("worker.waiting_for_temporal", reason=str(error)[:REASON_CHARS_MAX])
         await asyncio.sleep(wait)
         wait = min(wait * 1.5, LONGEST_WAIT_S)
     return None

@@ -5,15 +5,17 @@ finished process answer from what the host kept, and the next call reopens a bro
 """
 
 import asyncio
+import base64
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from holdfast.terminal.attachment import Attachment
 from holdfast.terminal.connection import Connection
 from holdfast.terminal.errors import HostLost, HostUnavailable, TerminalError
+from holdfast.terminal.identity import Identity, known
 from holdfast.terminal.protocol import FrameType, decode_output, encode_credit
 from holdfast.terminal.records import (
     Closed,
@@ -55,22 +57,50 @@ START_TIMEOUT_S = 20.0
 START_POLL_S = 0.02
 
 
+class Writable(Protocol):
+    """Where bytes may be put."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take these bytes."""
+
+    def flush(self) -> None:
+        """Let others see them."""
+
+
 class TerminalClient:
     """One caller's way to the terminal host; safe to share between tasks of one event loop."""
 
-    def __init__(self, socket_path: Path, *, state_dir: Path, start: bool) -> None:
+    def __init__(
+        self,
+        socket_path: Path,
+        *,
+        state_dir: Path,
+        start: bool,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.socket_path = socket_path
         self.state_dir = state_dir
         self._start = start
+        self._environment = environment
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
     @classmethod
     async def connect(
-        cls, socket_path: str | Path, *, state_dir: str | Path, start: bool = True
+        cls,
+        socket_path: str | Path,
+        *,
+        state_dir: str | Path,
+        start: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> "TerminalClient":
-        """Connect; with `start`, a host is started as a detached process if none answers."""
-        client = cls(Path(socket_path), state_dir=Path(state_dir), start=start)
+        """Connect; with `start`, a host is started as a detached process if none answers.
+
+        `environment` is that of such a host; None is ours.
+        """
+        client = cls(
+            Path(socket_path), state_dir=Path(state_dir), start=start, environment=environment
+        )
         await client._live()
         return client
 
@@ -86,12 +116,22 @@ class TerminalClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close_connection()
 
-    async def spawn(self, request: SpawnRequest) -> ProcessInfo:
+    async def identity(self) -> Identity:
+        """Who the host is: its id, and the epoch that began when it was started."""
+        greeting = (await self._live()).greeting
+        if "epoch" in greeting:
+            return Identity(str(greeting["id"]), int(greeting["epoch"]))
+        # A host of an earlier release, still running: its successor will find the id that we file.
+        return Identity(known(self.state_dir).id, int(greeting["pid"]))
+
+    async def spawn(self, request: SpawnRequest, *, epoch: int | None = None) -> ProcessInfo:
         """Start a process, or find the one that was started under this key, running or over.
 
         A key whose process died with an earlier host comes back with an exit of reason `lost`.
+        A host that is not in this `epoch` starts nothing: HostRestarted.
         """
-        return ProcessInfo.from_json(await self._call("spawn", request=request.to_json()))
+        raw = await self._call("spawn", request=request.to_json(), epoch=epoch)
+        return ProcessInfo.from_json(raw)
 
     async def info(self, key: str) -> ProcessInfo:
         """What the host knows about one process, or UnknownProcess."""
@@ -228,8 +268,16 @@ class TerminalClient:
         return Exit.from_json(await self._call("close", timeout_s=None, key=key))
 
     async def transcript(self, key: str) -> Path:
-        """The file of a process' whole output; `terminal/transcript.py` reads it."""
+        """Where the host keeps a process' whole output: a path on the host's own machine."""
         return Path((await self.info(key)).transcript)
+
+    async def copy_transcript(self, key: str, target: Writable) -> None:
+        """The whole transcript, asked of the host; TranscriptMissing where output has no file."""
+        offset = 0
+        while piece := base64.b64decode(await self._call("transcript", key=key, offset=offset)):
+            target.write(piece)
+            offset += len(piece)
+        target.flush()
 
     async def host(self) -> dict[str, Any]:
         """The host about itself: pid, version, its processes and clients, whether cages work."""
@@ -256,7 +304,7 @@ class TerminalClient:
             return await Connection.open(str(self.socket_path))
         if not self._start:
             raise HostUnavailable(f"no terminal host listens at {self.socket_path}")
-        await start_host(self.socket_path, self.state_dir)
+        await start_host(self.socket_path, self.state_dir, self._environment)
         deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
         while asyncio.get_running_loop().time() < deadline:
             with contextlib.suppress(OSError, HostLost):
@@ -266,7 +314,9 @@ class TerminalClient:
         raise HostUnavailable(f"the terminal host did not start; its log is {log}")
 
 
-async def start_host(socket_path: Path, state_dir: Path) -> None:
+async def start_host(
+    socket_path: Path, state_dir: Path, environment: Mapping[str, str] | None = None
+) -> None:
     """Start a host that outlives us; if another one has the lock, the new one goes away."""
     starter = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -277,6 +327,7 @@ async def start_host(socket_path: Path, state_dir: Path) -> None:
         "--detach",
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
+        env=environment,
         start_new_session=True,
     )
     if await starter.wait() != 0:

@@ -22,15 +22,22 @@ class Connection:
         self._channels = itertools.count(1)
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._queues: dict[int, asyncio.Queue[Frame | None]] = {}
+        self.greeting: dict[str, Any] = {}
         self._task = asyncio.create_task(self._read(), name="terminal-connection")
 
     @classmethod
     async def open(cls, socket_path: str) -> "Connection":
         """Connect and agree on a version; OSError if nobody listens."""
-        reader, writer = await asyncio.open_unix_connection(socket_path)
+        return await cls.begin(*await asyncio.open_unix_connection(socket_path))
+
+    @classmethod
+    async def begin(
+        cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> "Connection":
+        """Agree on a version over a connection that is there."""
         connection = cls(reader, writer)
         try:
-            await connection.call("hello", versions=[protocol.VERSION])
+            connection.greeting = await connection.call("hello", versions=[protocol.VERSION])
         except BaseException:
             await connection.close()
             raise

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.terminal import tree
+from holdfast.terminal.cages.accounting import kernel_kills
 from holdfast.terminal.launch import Launched
-from holdfast.terminal.limits import kernel_kills
 from holdfast.terminal.records import Exit, Reason
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ DRAIN_TIMEOUT_S = 2.0
 ORPHAN_POLL_S = 0.02
 MESSAGE_BYTES = 2048
 STATUS_BYTES_MAX = 4096
+SWAPPED = b"Race condition binding dirfd"
 
 
 class Ending:
@@ -39,16 +40,17 @@ class Ending:
         self._launched = launched
         self._on_over = on_over
         self._reason: Reason | None = None
+        self._message = ""
         self._kill_at: float | None = None
         self._killing: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._pidfd = os.pidfd_open(launched.pid)
         asyncio.get_running_loop().add_reader(self._pidfd, self._leader_is_gone)
 
-    async def kill(self, reason: Reason, grace_s: float) -> None:
+    async def kill(self, reason: Reason, grace_s: float, message: str = "") -> None:
         """SIGTERM to the programs, `grace_s`, SIGKILL to everything; the first reason counts."""
         if self._killing is None:
-            self._reason = reason
+            self._reason, self._message = reason, message
             self._kill_at = time.monotonic() + grace_s
             self._killing = asyncio.create_task(self._kill(grace_s))
         elif grace_s <= 0 and not self.leader_gone:
@@ -68,7 +70,7 @@ class Ending:
     def _terminate(self) -> None:
         root = self._launched.pid
         # To bwrap a SIGTERM is the end without warning, so only the programs inside are asked.
-        spared = {root, *tree.children_of(root)} if self._process.policy is not None else set()
+        spared = {root, *tree.children_of(root)} if self._launched.status is not None else set()
         for pid in tree.descendants(root):
             if pid not in spared:
                 tree.send(pid, signal.SIGTERM)
@@ -80,7 +82,7 @@ class Ending:
 
     def _kill_tree(self) -> None:
         root = self._launched.pid
-        if self._process.policy is not None:
+        if self._launched.status is not None:
             # The first process of the namespace takes all others with it, however many they are.
             for pid in (*tree.children_of(root), root):
                 tree.send(pid, signal.SIGKILL)
@@ -102,6 +104,8 @@ class Ending:
             # Somebody outside of the tree has the other end open; its bytes are not ours.
             self._process.stop_reading()
         over = self._exit(status)
+        if self._is_swapped(over) and self._process.start_again():
+            return
         self._process.finish(over)
         self._on_over(self._process)
 
@@ -117,16 +121,21 @@ class Ending:
         code, number = split_status(status)
         reason = Reason.EXITED if number is None else Reason.SIGNALLED
         message = ""
-        if self._process.policy is not None:
+        if self._launched.status is not None:
             inside = self._inside()
             if number is None and inside is None:
                 reason, message = Reason.CAGE, self._last_words()
             elif inside is not None and inside > 128:
                 code, number, reason = None, inside - 128, Reason.SIGNALLED
-        if number == signal.SIGXCPU:
-            reason = Reason.CPU
-        if number == signal.SIGKILL and kernel_kills() > self._process.kernel_kills:
+        enforcement = self._process.enforcement
+        kills = kernel_kills() - self._process.kernel_kills
+        if enforcement is None and number == signal.SIGKILL and kills > 0:
             reason = Reason.MEMORY
+        if enforcement is not None and reason is not Reason.CAGE:
+            # The leader may be over before the next look at the limits.
+            excess = enforcement.excess(None) or enforcement.excess_by_signal(number)
+            if excess is not None:
+                reason, message = excess.reason, excess.message
         ring = self._process.ring
         return Exit(
             reason=self._reason or reason,
@@ -136,18 +145,24 @@ class Ending:
             duration_ms=round(self._process.clock.elapsed_s * 1000),
             output_bytes=ring.end,
             output_lines=ring.lines_total + (self._last_bytes()[-1:] not in (b"", b"\n")),
-            message=message,
+            message=self._message if self._reason else message,
         )
+
+    def _is_swapped(self, over: Exit) -> bool:
+        """Whether bubblewrap saw its folder exchanged while it started; nothing has run then."""
+        return over.reason is Reason.CAGE and SWAPPED in self._last_bytes()
 
     def _inside(self) -> int | None:
         """The exit code of the program in the cage, or None if the cage never ran one."""
         assert self._launched.status is not None
         os.set_blocking(self._launched.status, False)
         try:
-            documents = os.read(self._launched.status, STATUS_BYTES_MAX).splitlines()
+            said = self._launched.heard + os.read(self._launched.status, STATUS_BYTES_MAX)
         except BlockingIOError:
             return None
-        codes = [json.loads(line).get("exit-code") for line in documents if line.strip()]
+        # Killed while it wrote, bwrap leaves a line without its end.
+        lines = said[: said.rfind(b"\n") + 1].splitlines()
+        codes = [json.loads(line).get("exit-code") for line in lines if line.strip()]
         return next((int(code) for code in codes if code is not None), None)
 
     def _last_words(self) -> str:

@@ -26,6 +26,18 @@ class HostLost(TerminalError):
     code = "host_lost"
 
 
+class HostRestarted(TerminalError):
+    """The terminal host is in a later epoch than the caller believes; nothing was started."""
+
+    code = "host_restarted"
+
+
+class TranscriptMissing(TerminalError):
+    """The process wrote output, and its transcript cannot be found: an error, not silence."""
+
+    code = "transcript_missing"
+
+
 class VersionMismatch(TerminalError):
     """Client and host have no protocol version in common."""
 

@@ -1,6 +1,7 @@
 """The terminal host: a socket on which clients start, watch and end processes that outlive them."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -10,10 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast.folders.hidden import VARIABLE, of_variable
+from holdfast.terminal.cages.limits import CageLimits
+from holdfast.terminal.identity import Identity
 from holdfast.terminal.link import Link
 from holdfast.terminal.process import HostedProcess
 from holdfast.terminal.protocol import ProtocolError
 from holdfast.terminal.registry import TICK_S, Registry
+from holdfast.terminal.remote_callers import Remote
 from holdfast.terminal.screens.screen import Screens
 
 logger = logging.getLogger(__name__)
@@ -21,6 +26,7 @@ logger = logging.getLogger(__name__)
 CLIENTS_MAX = 256
 GOODBYE_S = 2.0
 WANTED_TICKS = 20
+REMOTE_TICKS = 5
 CONNECTIONS_WAITING_MAX = 128
 
 
@@ -32,19 +38,28 @@ class Host:
         socket_path: Path,
         state_dir: Path,
         *,
+        identity: Identity,
         idle_s: float,
         exit_after_s: float | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
+        remote: Remote | None = None,
     ) -> None:
         self._is_wanted = is_wanted
+        self._remote = remote
         self.socket_path = socket_path
+        self.identity = identity
         self.screens = Screens()
         self.registry = Registry(
             state_dir,
             self.screens,
             self.announce,
-            hidden=(os.environ.get("HOLDFAST_HOME"), socket_path.parent),
+            hidden=(
+                os.environ.get("HOLDFAST_HOME"),
+                socket_path.parent,
+                *of_variable(os.environ.get(VARIABLE)),
+            ),
             idle_s=idle_s,
+            limits=CageLimits.from_environment(os.environ),
         )
         self.links: set[Link] = set()
         self.stopping = asyncio.Event()
@@ -54,17 +69,22 @@ class Host:
     async def serve(self) -> None:
         """Serve until told to stop; then end every process and go."""
         listener = listen(self.socket_path)
+        ours = self.socket_path.stat()
         server = await asyncio.start_unix_server(self._accept, sock=listener)
+        far = None if self._remote is None else await self._remote.listen(self._serve_link)
         ticking = asyncio.create_task(self._tick())
         try:
             await self.stopping.wait()
         finally:
             ticking.cancel()
             server.close()
+            if far is not None:
+                far.close()
             await self.registry.end_all()
             await self.screens.stop()
+            self.registry.close_cages()
             await self._say_goodbye()
-            self.socket_path.unlink(missing_ok=True)
+            remove_own(self.socket_path, ours)
 
     def announce(self, event: str, process: HostedProcess, details: dict[str, Any]) -> None:
         """Tell all who listen what happened to a process."""
@@ -78,10 +98,19 @@ class Host:
             await asyncio.wait(self._serving, timeout=GOODBYE_S)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self.links) >= CLIENTS_MAX or not is_allowed(writer):
+        if is_allowed(writer):
+            await self._serve_link(reader, writer, caller="")
+        else:
+            writer.close()
+
+    async def _serve_link(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: str
+    ) -> None:
+        """Serve a client of this machine, or the caller of that name from another one."""
+        if len(self.links) >= CLIENTS_MAX:
             writer.close()
             return
-        link = Link(self, reader, writer)
+        link = Link(self, reader, writer, caller=caller)
         self.links.add(link)
         serving = asyncio.current_task()
         assert serving is not None
@@ -107,6 +136,8 @@ class Host:
             idle_for = 0.0 if self.links or self.registry.live else idle_for + TICK_S
             if self._exit_after_s is not None and idle_for >= self._exit_after_s:
                 self.stopping.set()
+            if self._remote is not None and tick % REMOTE_TICKS == 0:
+                self._remote.look(self.links)
             if tick % WANTED_TICKS == 0 and not self._is_wanted():
                 # Nobody can reach this host any more, nor what it runs.
                 self.stopping.set()
@@ -126,6 +157,13 @@ def listen(path: Path) -> socket.socket:
     # Renamed when it already listens, so that whoever finds it can connect.
     draft.rename(path)
     return listener
+
+
+def remove_own(path: Path, ours: os.stat_result) -> None:
+    """Remove the socket unless another host's is there by now."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(path.stat(), ours):
+            path.unlink()
 
 
 def is_allowed(writer: asyncio.StreamWriter) -> bool:

@@ -1,21 +1,28 @@
 """Start one program, on a terminal or on a pipe, bare or caged, as the leader of its tree."""
 
 import ctypes
-import fcntl
 import os
 import resource
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ptyprocess import PtyProcess
 
-from holdfast.terminal import cage
-from holdfast.terminal.cage import CagePolicy
+from holdfast.terminal.cages import egress_environment
+from holdfast.terminal.cages.bubblewrap import PATH_DEFAULT
+from holdfast.terminal.cages.confinement import Confinement, Wanted
+from holdfast.terminal.cages.enforcement import Enforcement
+from holdfast.terminal.cages.finding import probe
+from holdfast.terminal.cages.hiding import Hiding
+from holdfast.terminal.cages.place import Place, judge, opened_place
+from holdfast.terminal.cages.policy import CagePolicy
+from holdfast.terminal.cages.users import OsUser, check_folder, user_named
 from holdfast.terminal.errors import CageSpawnFailed, SpawnFailed
 from holdfast.terminal.records import SpawnRequest
 
@@ -25,7 +32,6 @@ ENVIRONMENT_PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
 )
 OUT_OF_MEMORY_SCORE = b"500"
-CPU_GRACE_S = 5
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -33,12 +39,28 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True)
 class Launched:
-    """A program that runs: its leader, where its output comes from, and the cage's report."""
+    """A program that runs: its leader, where its output comes from, and the cage's report.
+
+    `cage` is the kind of its cage, or `disabled`; `private` is a folder that ends with it.
+    """
 
     pid: int
     output: int
-    status: int | None
     child: Any
+    status: int | None = None
+    cage: str = "disabled"
+    private: Path | None = None
+    # bwrap starts the program when something is written here.
+    gate: int | None = None
+    # What was read of the status before the program started.
+    heard: bytes = b""
+
+    def open_gate(self) -> None:
+        """Let the program in the cage start."""
+        if self.gate is not None:
+            os.write(self.gate, b"x")
+            os.close(self.gate)
+            self.gate = None
 
     def reap(self) -> int:
         """The wait status of a leader that is over; must be called once, and only then."""
@@ -59,38 +81,96 @@ class Launched:
             self.child.closed = True
         else:
             os.close(self.output)
-        if self.status is not None:
-            os.close(self.status)
+        for end in (self.status, self.gate):
+            if end is not None:
+                os.close(end)
+        self.status = self.gate = None
+        if self.private is not None:
+            shutil.rmtree(self.private, ignore_errors=True)
 
 
 def launch(
-    request: SpawnRequest, policy: CagePolicy | None, *, hidden: Sequence[Path], mark: str
+    request: SpawnRequest,
+    policy: CagePolicy | None,
+    *,
+    hidden: Sequence[Path],
+    hiding: Hiding,
+    mark: str,
+    enforcement: Enforcement | None = None,
 ) -> Launched:
     """Run the program; SpawnFailed or CageSpawnFailed if it cannot be started.
 
     Only from the main thread: the program dies with the thread that started it.
     """
-    cwd = Path(request.cwd).resolve()
-    if not cwd.is_dir():
-        raise SpawnFailed(f"no such directory: {request.cwd}")
-    ours, theirs = os.pipe() if policy is not None else (None, None)
+    user = None if request.unix_user is None else user_named(request.unix_user)
+    project = None if request.project is None else Path(request.project)
+    with ExitStack() as cleaning:
+        place = cleaning.enter_context(
+            opened_place(Path(request.cwd), request.below, hidden=hidden, project=project)
+        )
+        if user is not None:
+            check_folder(user, place.descriptor, place.path)
+        if policy is None:
+            return _start(request, _bare(request, place, mark), enforcement, user)
+        judge(place)
+        cage = probe(user)
+        wanted = Wanted(
+            policy=policy,
+            argv=shell_line(request),
+            place=place,
+            hiding=hiding,
+            environment=_caged_additions(request, policy, mark),
+            terminal=request.terminal,
+            user=user,
+        )
+        confinement = cage.confine(wanted, cleaning)
+        return replace(_start(request, confinement, enforcement, user), cage=cage.kind)
+
+
+def _start(
+    request: SpawnRequest,
+    confinement: Confinement,
+    enforcement: Enforcement | None,
+    user: OsUser | None,
+) -> Launched:
+    start = _on_terminal if request.terminal else _on_pipe
     try:
-        argv = shell_line(request)
-        if policy is not None and theirs is not None:
-            argv = cage.command_line(policy, argv, cwd=cwd, hidden=hidden, status_fd=theirs)
-        prepare = _preparation(policy, None if policy else cwd)
-        start = _on_terminal if request.terminal else _on_pipe
-        environment = _environment(request, policy, mark)
-        launched = start(request, argv, environment, prepare, theirs)
+        launched = start(request, confinement, _preparation(confinement, enforcement, user))
     except BaseException:
-        if ours is not None:
-            os.close(ours)
+        for end in (confinement.status, confinement.gate):
+            if end is not None:
+                os.close(end)
+        if confinement.private is not None:
+            shutil.rmtree(confinement.private, ignore_errors=True)
         raise
-    finally:
-        if theirs is not None:
-            os.close(theirs)
-    launched.status = ours
-    return launched
+    return replace(
+        launched,
+        status=confinement.status,
+        private=confinement.private,
+        gate=confinement.gate,
+    )
+
+
+def _bare(request: SpawnRequest, place: Place, mark: str) -> Confinement:
+    """No cage: the program as it is, in the folder that was opened."""
+
+    def enter() -> None:
+        # Here and not by ptyprocess, which would let a failed child run on as a second host.
+        os.fchdir(place.descriptor)
+        os.set_inheritable(place.descriptor, False)
+
+    ours: Mapping[str, str] = os.environ
+    passed = {name: ours[name] for name in ENVIRONMENT_PASSED if name in ours}
+    return Confinement(
+        argv=shell_line(request),
+        environment={
+            **{"PATH": PATH_DEFAULT, "LANG": "C.UTF-8", "TERM": "dumb"},
+            **passed,
+            **_additions(request, mark),
+        },
+        descriptors=(place.descriptor,),
+        take_on=enter,
+    )
 
 
 def shell_line(request: SpawnRequest) -> list[str]:
@@ -102,57 +182,61 @@ def shell_line(request: SpawnRequest) -> list[str]:
 
 
 def _on_terminal(
-    request: SpawnRequest,
-    argv: list[str],
-    environment: dict[str, str],
-    prepare: Callable[[], None],
-    status: int | None,
+    request: SpawnRequest, confinement: Confinement, prepare: Callable[[], None]
 ) -> Launched:
     try:
         child = PtyProcess.spawn(
-            argv,
-            env=environment,
+            confinement.argv,
+            env=confinement.environment,
             dimensions=(request.rows, request.cols),
             preexec_fn=prepare,
-            pass_fds=() if status is None else _inheritable(status),
+            pass_fds=confinement.descriptors,
         )
     except Exception as error:
         # ptyprocess passes on what happened in the child as whatever class it had there.
         raise _failure(request, error) from error
     os.set_inheritable(child.fd, False)
     os.set_blocking(child.fd, False)
-    return Launched(child.pid, child.fd, None, child)
+    return Launched(child.pid, child.fd, child)
 
 
 def _on_pipe(
-    request: SpawnRequest,
-    argv: list[str],
-    environment: dict[str, str],
-    prepare: Callable[[], None],
-    status: int | None,
+    request: SpawnRequest, confinement: Confinement, prepare: Callable[[], None]
 ) -> Launched:
+    stdin = _stdin(request)
     reading, writing = os.pipe()
     try:
         child = subprocess.Popen(
-            argv,
-            env=environment,
-            stdin=subprocess.DEVNULL,
+            confinement.argv,
+            env=confinement.environment,
+            stdin=stdin,
             stdout=writing,
             stderr=writing,
             preexec_fn=prepare,
             start_new_session=True,
-            pass_fds=() if status is None else (status,),
+            pass_fds=confinement.descriptors,
         )
     except (OSError, subprocess.SubprocessError) as error:
         os.close(reading)
         raise _failure(request, error) from error
     finally:
+        os.close(stdin)
         os.close(writing)
     os.set_blocking(reading, False)
-    return Launched(child.pid, reading, None, child)
+    return Launched(child.pid, reading, child)
 
 
-def _preparation(policy: CagePolicy | None, cwd: Path | None) -> Callable[[], None]:
+def _stdin(request: SpawnRequest) -> int:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(request.stdin or os.devnull, flags)
+    except OSError as error:
+        raise SpawnFailed(f"its standard input cannot be read: {error.strerror}") from error
+
+
+def _preparation(
+    confinement: Confinement, enforcement: Enforcement | None, user: OsUser | None
+) -> Callable[[], None]:
     """What the child does to itself before it becomes the program."""
 
     def prepare() -> None:
@@ -161,18 +245,26 @@ def _preparation(policy: CagePolicy | None, cwd: Path | None) -> Callable[[], No
             signal.signal(number, signal.SIG_DFL)
         # Orphans stay in this tree, so that it can be stopped and ended as a whole.
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # Without the host nobody could read, stop or end the program.
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _prefer_as_victim()
-        if policy is not None and policy.cpu_s is not None:
-            limit = (policy.cpu_s, policy.cpu_s + CPU_GRACE_S)
-            resource.setrlimit(resource.RLIMIT_CPU, limit)
-        if cwd is not None:
-            # Here and not by ptyprocess, which would let a failed child run on as a second host.
-            os.chdir(cwd)
+        if enforcement is not None:
+            enforcement.enter()
+        for descriptor in confinement.descriptors:
+            os.set_inheritable(descriptor, True)
+        if user is not None:
+            _become(user)
+        # Without the host nobody could read, stop or end the program; a new user forgets this.
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if confinement.take_on is not None:
+            confinement.take_on()
 
     return prepare
+
+
+def _become(user: OsUser) -> None:
+    if os.isatty(0):
+        os.fchown(0, user.uid, -1)
+    user.become()
 
 
 def _prefer_as_victim() -> None:
@@ -187,14 +279,14 @@ def _prefer_as_victim() -> None:
         os.close(score)
 
 
-def _environment(request: SpawnRequest, policy: CagePolicy | None, mark: str) -> dict[str, str]:
+def _additions(request: SpawnRequest, mark: str) -> dict[str, str]:
     terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor"} if request.terminal else {}
-    extra = {**terminal, **request.env, MARK: mark}
-    if policy is not None:
-        return cage.environment(policy, os.environ, extra)
-    ours: Mapping[str, str] = os.environ
-    passed = {name: ours[name] for name in ENVIRONMENT_PASSED if name in ours}
-    return {"PATH": cage.PATH_DEFAULT, "LANG": "C.UTF-8", "TERM": "dumb", **passed, **extra}
+    return {**terminal, **request.env, MARK: mark}
+
+
+def _caged_additions(request: SpawnRequest, policy: CagePolicy, mark: str) -> dict[str, str]:
+    guarded = {} if policy.egress is None else egress_environment.VARIABLES
+    return {**guarded, **_additions(request, mark)}
 
 
 def _failure(request: SpawnRequest, error: Exception) -> SpawnFailed | CageSpawnFailed:
@@ -204,8 +296,3 @@ def _failure(request: SpawnRequest, error: Exception) -> SpawnFailed | CageSpawn
     if shutil.which(program) is None:
         return SpawnFailed(f"no such program: {program}")
     return SpawnFailed(f"{program} could not be started: {error}")
-
-
-def _inheritable(number: int) -> tuple[int]:
-    fcntl.fcntl(number, fcntl.F_SETFD, 0)
-    return (number,)

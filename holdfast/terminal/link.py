@@ -1,6 +1,7 @@
 """One client's connection as the host sees it: requests answered, viewers fed, events passed on."""
 
 import asyncio
+import base64
 import contextlib
 import logging
 import os
@@ -9,10 +10,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from holdfast.terminal import protocol
-from holdfast.terminal.cage import probe
 from holdfast.terminal.errors import (
     BadRequest,
-    CageUnavailable,
+    HostRestarted,
     LimitReached,
     TerminalError,
     VersionMismatch,
@@ -34,15 +34,22 @@ EVENTS_BACKLOG_BYTES = 8 * 1024 * 1024
 HELLO_TIMEOUT_S = 10.0
 PROCESSES_LISTED_MAX = 500
 SHUTDOWN_DELAY_S = 0.01
+TRANSCRIPT_PIECE_BYTES = 512 * 1024
 
 
 class Link:
     """Serves one client until it goes away; its processes do not notice."""
 
     def __init__(
-        self, host: "Host", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        host: "Host",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        caller: str,
     ) -> None:
         self._host = host
+        self.caller = caller  # of another machine, by its certificate; empty: of this one
         self._reader = reader
         self._writer = writer
         self._viewers: dict[int, Viewer] = {}
@@ -64,6 +71,7 @@ class Link:
             "resume": self._resume,
             "kill": self._kill,
             "close": self._close,
+            "transcript": self._transcript,
             "host": self._about,
             "shutdown": self._shutdown,
         }
@@ -105,7 +113,8 @@ class Link:
         offered = versions if isinstance(versions, list) else []
         common = [version for version in protocol.VERSIONS_SERVED if version in offered]
         if common:
-            self._reply(request, result={"version": max(common), "pid": os.getpid()})
+            about = {"version": max(common), "pid": os.getpid(), **asdict(self._host.identity)}
+            self._reply(request, result=about)
         else:
             served = list(protocol.VERSIONS_SERVED)
             error = VersionMismatch(f"this host speaks the versions {served}", served=served)
@@ -151,8 +160,15 @@ class Link:
 
     async def _spawn(self, request: dict[str, Any]) -> Any:
         wanted = SpawnRequest.from_json(request["request"])
+        self._check_epoch(request)
         process, created = await self._host.registry.spawn(wanted)
         return asdict(process.info(created=created))
+
+    def _check_epoch(self, request: dict[str, Any]) -> None:
+        """What was asked of an earlier life of this host must not be started by this one."""
+        epoch, ours = request.get("epoch"), self._host.identity.epoch
+        if epoch not in (None, ours):
+            raise HostRestarted(f"the terminal host was started anew: its epoch is {ours} now")
 
     async def _info(self, request: dict[str, Any]) -> Any:
         return asdict(self._process(request).info())
@@ -232,22 +248,30 @@ class Link:
     async def _close(self, request: dict[str, Any]) -> Any:
         return asdict(await self._host.registry.close(str(request["key"])))
 
+    async def _transcript(self, request: dict[str, Any]) -> Any:
+        """A piece of the transcript's file, as base64; an empty one at its end."""
+        process, offset = self._process(request), int(request["offset"])
+        piece = await asyncio.to_thread(process.transcript_piece, offset, TRANSCRIPT_PIECE_BYTES)
+        return base64.b64encode(piece).decode("ascii")
+
     async def _about(self, _: dict[str, Any]) -> Any:
-        try:
-            cage, why = probe(), ""
-        except CageUnavailable as error:
-            cage, why = "", error.message
+        found = self._host.registry.machine_cage()
+        works = found.kind != "none"
         return {
             "pid": os.getpid(),
             "version": protocol.VERSION,
+            **asdict(self._host.identity),
             "processes": len(self._host.registry.live),
             "clients": len(self._host.links),
             "screens": self._host.screens.pid,
-            "cage": cage,
-            "cage_unavailable": why,
+            "cage": (found.program or found.kind) if works else "",
+            "cage_unavailable": "" if works else found.why,
+            "machine_cage": asdict(found),
         }
 
     async def _shutdown(self, request: dict[str, Any]) -> Any:
+        if self.caller:
+            raise BadRequest("only its own machine ends a terminal host")
         if self._host.registry.live and not request.get("force"):
             raise LimitReached("processes are still running", live=len(self._host.registry.live))
         await self._host.registry.end_all()

@@ -13,9 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.terminal import protocol
+from holdfast.domain.cages.shown import described, in_words
+from holdfast.terminal import identity, protocol
+from holdfast.terminal.cages.finding import machine_cage
 from holdfast.terminal.host import Host
 from holdfast.terminal.registry import IDLE_SECONDS
+from holdfast.terminal.remote_callers import Remote
 
 LOG_BYTES_MAX = 1024 * 1024
 SOCKET_PATH_BYTES_MAX = 100
@@ -37,11 +40,28 @@ def main(
     with only_one(state_dir, socket_path) as lock:
         if lock is None:
             return 0
-        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-        # Daemons whose parents are gone come to the host, which ends them with their tree.
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        asyncio.run(_serve(socket_path, state_dir, exit_after_s, lock))
+        with only_listener(socket_path) as listens:
+            if not listens:
+                words = f"another terminal host, with another state, serves {socket_path}\n"
+                sys.stderr.write(words)
+                return 1
+            _run(socket_path, state_dir, exit_after_s, lock)
     return 0
+
+
+def _run(socket_path: Path, state_dir: Path, exit_after_s: float | None, lock: int) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    look_at_cages()
+    # Daemons whose parents are gone come to the host, which ends them with their tree.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    asyncio.run(_serve(socket_path, state_dir, exit_after_s, lock))
+
+
+def look_at_cages() -> None:
+    """Try the cages of this machine before the first program needs one, and log what is missing."""
+    found = machine_cage()
+    if found.kind == "none" or found.reduced:
+        logging.warning("%s", in_words(described({}, found)))
 
 
 @contextlib.contextmanager
@@ -59,6 +79,22 @@ def only_one(state_dir: Path, socket_path: Path) -> Iterator[int | None]:
     os.write(lock, json.dumps({**about, "socket": str(socket_path)}).encode())
     try:
         yield lock
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def only_listener(socket_path: Path) -> Iterator[bool]:
+    """Hold the lock beside the socket for life; False if a host with another state has it."""
+    beside = socket_path.with_name(socket_path.name + ".lock")
+    lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except BlockingIOError:
+        free = False
+    try:
+        yield free
     finally:
         os.close(lock)
 
@@ -89,8 +125,15 @@ async def _serve(socket_path: Path, state_dir: Path, exit_after_s: float | None,
             return False
 
     idle_s = float(os.environ.get("HOLDFAST_TERMINAL_IDLE_S", IDLE_SECONDS))
+    remote = Remote.from_environment()
     host = Host(
-        socket_path, state_dir, idle_s=idle_s, exit_after_s=exit_after_s, is_wanted=is_wanted
+        socket_path,
+        state_dir,
+        identity=identity.begin(state_dir, first_id=remote.machine_id if remote else None),
+        idle_s=idle_s,
+        exit_after_s=exit_after_s,
+        is_wanted=is_wanted,
+        remote=remote,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,13 +8,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.terminal import tree
-from holdfast.terminal.cage import CagePolicy
+from holdfast.terminal.cages.accounting import kernel_kills
+from holdfast.terminal.cages.enforcement import Enforcement
+from holdfast.terminal.cages.policy import CagePolicy
 from holdfast.terminal.clock import RunClock
 from holdfast.terminal.ending import Ending
-from holdfast.terminal.errors import InputFull, NotATerminal, ProcessOver, SuspendFailed
+from holdfast.terminal.errors import (
+    InputFull,
+    NotATerminal,
+    ProcessOver,
+    SuspendFailed,
+    TerminalError,
+    TranscriptMissing,
+)
 from holdfast.terminal.exits import Folder, Recorded
 from holdfast.terminal.launch import Launched
-from holdfast.terminal.limits import kernel_kills
 from holdfast.terminal.records import (
     Exit,
     ProcessInfo,
@@ -56,11 +64,13 @@ class HostedProcess:
         screens: Screens,
         *,
         policy: CagePolicy | None = None,
+        enforcement: Enforcement | None = None,
         started_at_ms: int,
     ) -> None:
         self.request = request
         self.folder = folder
         self.policy = policy
+        self.enforcement = enforcement
         self.started_at_ms = started_at_ms
         self.cols, self.rows = request.cols, request.rows
         self.ring = Ring(lines_max=request.scrollback_lines)
@@ -80,6 +90,7 @@ class HostedProcess:
         self._screens = screens
         self._input = bytearray()
         self._reading = False
+        self._again: Callable[[], Launched] | None = None
 
     @classmethod
     def from_disk(cls, recorded: Recorded, screens: Screens, over: Exit) -> "HostedProcess":
@@ -120,7 +131,7 @@ class HostedProcess:
             run_id=request.run_id,
             label=request.label[:LABEL_LENGTH],
             command=(request.command or " ".join(request.argv or ()))[:COMMAND_LENGTH],
-            cwd=request.cwd,
+            cwd=str(Path(request.cwd) / request.below),
             terminal=request.terminal,
             cols=self.cols,
             rows=self.rows,
@@ -132,12 +143,19 @@ class HostedProcess:
             lines=self.ring.lines_total,
             viewers=len(self.viewers),
             idle=self.idle_told,
-            cage="disabled" if request.cage is None else "bwrap",
+            cage=self._cage(),
             screen=screen if request.terminal else "none",
             transcript=str(self.folder.transcript),
             exit=self.exit,
             created=created,
         )
+
+    def _cage(self) -> str:
+        if self.request.cage is None:
+            return "disabled"
+        kind = "bubblewrap" if self.launched is None else self.launched.cage
+        # The word that clients have known since the first release.
+        return "bwrap" if kind == "bubblewrap" else kind
 
     def run(
         self,
@@ -145,9 +163,11 @@ class HostedProcess:
         *,
         on_over: Callable[["HostedProcess"], Any],
         orphans: Callable[[], list[int]],
+        again: Callable[[], Launched] | None = None,
     ) -> None:
-        """Take charge of a program that was just started."""
+        """Take charge of a program that was just started; `again` starts it once more."""
         self.launched = launched
+        self._again, self._on_over, self._orphans = again, on_over, orphans
         self.kernel_kills = kernel_kills()
         self.clock = RunClock()
         self.transcript = TranscriptWriter(self.folder.transcript)
@@ -161,6 +181,24 @@ class HostedProcess:
             )
         self.ending = Ending(self, launched, on_over=on_over, orphans=orphans)
         self._read_on()
+
+    def start_again(self) -> bool:
+        """Once, when its cage could not be set up and nothing ran; False when it must end."""
+        again, before = self._again, self.launched
+        if again is None or before is None:
+            return False
+        self._again = None
+        try:
+            launched = again()
+        except TerminalError:
+            return False
+        before.close()
+        self.launched, self.drained, self._reading = launched, asyncio.Event(), False
+        if self.request.terminal:
+            launched.set_size(self.cols, self.rows)
+        self.ending = Ending(self, launched, on_over=self._on_over, orphans=self._orphans)
+        self._read_on()
+        return True
 
     def write(self, data: bytes) -> None:
         """Type into the terminal; InputFull if the program has not read what was typed before."""
@@ -222,10 +260,10 @@ class HostedProcess:
         self.last_activity = time.monotonic()
         return woken
 
-    async def kill(self, reason: Reason, grace_s: float) -> Exit:
+    async def kill(self, reason: Reason, grace_s: float, message: str = "") -> Exit:
         """End the whole tree, gently first; how it ended."""
         if self.exit is None and self.ending is not None:
-            await self.ending.kill(reason, grace_s)
+            await self.ending.kill(reason, grace_s, message)
         return await asyncio.shield(self.over)
 
     def finish(self, over: Exit) -> None:
@@ -236,6 +274,8 @@ class HostedProcess:
         self.transcript.close(self.ring.read(self.ring.start, 2**62), time.time())
         self.folder.write_exit(over)
         self.launched.close()
+        if self.enforcement is not None:
+            self.enforcement.close()
         self._input.clear()
         self.suspended = False
         self.exit = over
@@ -262,6 +302,20 @@ class HostedProcess:
         if self.transcript is None:
             return self.folder.transcript, 0, 0
         return self.folder.transcript, *self.transcript.offset_of(seq)
+
+    def transcript_piece(self, offset: int, bytes_max: int) -> bytes:
+        """Bytes of the transcript's file; TranscriptMissing if it is gone though there was output.
+
+        A host that died right after it took a key has left none: then nothing was shown.
+        """
+        try:
+            with self.folder.transcript.open("rb") as file:
+                file.seek(offset)
+                return file.read(bytes_max)
+        except FileNotFoundError:
+            if self.ring.end == 0:
+                return b""
+            raise TranscriptMissing(f"the transcript of {self.key} is gone") from None
 
     def stop_reading(self) -> None:
         """No more output is wanted or expected."""

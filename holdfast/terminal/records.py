@@ -12,6 +12,13 @@ KEY_LENGTH_MAX = 200
 COLUMNS_MAX = 1000
 ROWS_MAX = 500
 COMMAND_BYTES_MAX = 256 * 1024
+NEWER_FIELDS = {
+    "scrollback_lines": scrollback.LINES_DEFAULT,
+    "below": "",
+    "project": None,
+    "unix_user": None,
+    "stdin": None,
+}
 
 
 class Reason(StrEnum):
@@ -24,6 +31,7 @@ class Reason(StrEnum):
     MEMORY = "memory"
     CPU = "cpu"
     PIDS = "pids"
+    DISK = "disk"
     CANCELLED = "cancelled"
     CAGE = "cage"
     LOST = "lost"
@@ -36,6 +44,7 @@ FAILURES = {
     Reason.MEMORY: "memory_exceeded",
     Reason.CPU: "cpu_exceeded",
     Reason.PIDS: "pids_exceeded",
+    Reason.DISK: "disk_exceeded",
 }
 
 
@@ -77,6 +86,9 @@ class SpawnRequest:
 
     `cage` is the plain mapping of the project file; None runs without a cage. `walltime_s` counts
     like the cage's own and is for agents that have none. `env` adds to the host's short allow-list.
+    `stdin` is a file of ours that a program without a terminal reads; None is an empty one.
+    It runs in the folder `below` the root `cwd`, a real path that is opened once; the settings of
+    `project` cannot be changed from a cage; a host of root runs it as `unix_user`.
     """
 
     key: str
@@ -94,6 +106,10 @@ class SpawnRequest:
     cage: Mapping[str, Any] | None = None
     label: str = ""
     scrollback_lines: int = scrollback.LINES_DEFAULT
+    stdin: str | None = None
+    below: str = ""
+    project: str | None = None
+    unix_user: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could not be run, before anything is written to disk."""
@@ -121,9 +137,10 @@ class SpawnRequest:
     def to_json(self) -> dict[str, Any]:
         """The request as a JSON object."""
         written = {**asdict(self), "env": dict(self.env)}
-        if self.scrollback_lines == scrollback.LINES_DEFAULT:
+        for name, default in NEWER_FIELDS.items():
             # A host of an earlier release, still running, refuses fields it does not know.
-            del written["scrollback_lines"]
+            if written[name] == default:
+                del written[name]
         return written
 
 

@@ -6,15 +6,23 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.domain.cages.destinations import Destinations
+from holdfast.domain.cages.shown import MachineCage
 from holdfast.terminal import tree
-from holdfast.terminal.cage import CagePolicy, hidden_paths, probe
-from holdfast.terminal.errors import LimitReached, UnknownProcess
+from holdfast.terminal.cages.cgroups import Cgroups
+from holdfast.terminal.cages.doors import Doors
+from holdfast.terminal.cages.enforcement import Enforcement, Excess
+from holdfast.terminal.cages.finding import machine_cage
+from holdfast.terminal.cages.hiding import Hiding
+from holdfast.terminal.cages.limits import CageLimits
+from holdfast.terminal.cages.policy import CagePolicy, hidden_paths
+from holdfast.terminal.errors import CageSpawnFailed, LimitReached, UnknownProcess
 from holdfast.terminal.exits import KEEP_SECONDS, Folder, Folders, Recorded
-from holdfast.terminal.launch import MARK, launch
-from holdfast.terminal.limits import measure
+from holdfast.terminal.launch import MARK, Launched, launch
 from holdfast.terminal.process import HostedProcess
 from holdfast.terminal.records import Exit, Reason, SpawnRequest
 from holdfast.terminal.screens.screen import Screens
@@ -31,8 +39,7 @@ TICK_S = 0.1
 EXPIRY_INTERVAL_S = 600.0
 EXPIRY_STEP = 20
 FINISHED_IN_MEMORY_MAX = 1000
-CAGE_OWN_PROCESSES = 2
-MEGABYTE = 1024 * 1024
+WATCHED = "memory or processes are watched ten times a second, not held by the kernel"
 
 Announce = Callable[[str, HostedProcess, dict[str, Any]], None]
 
@@ -48,16 +55,21 @@ class Registry:
         *,
         hidden: Iterable[str | Path | None] = (),
         idle_s: float = IDLE_SECONDS,
+        limits: CageLimits | None = None,
     ) -> None:
         self.screens = screens
         self._folders = Folders(state_dir / "processes")
         self._announce = announce
         self._hidden = hidden_paths(state_dir, *hidden)
+        self._hiding = Hiding()
         self._idle_s = idle_s
+        self._limits = limits or CageLimits()
+        self._doors = Doors()
+        self._cgroups = Cgroups(state_dir, wanted=self._limits.cgroups)
         self._processes: dict[str, HostedProcess] = {}
         self._expiry_at = 0.0
         self._expiring: Iterator[Folder | None] = iter(())
-        self._endings: set[asyncio.Task[Exit]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._load()
 
     def get(self, key: str) -> HostedProcess:
@@ -100,7 +112,7 @@ class Registry:
         self._check_room(request)
         policy = None if request.cage is None else CagePolicy.from_mapping(request.cage)
         if policy is not None:
-            probe()
+            policy = self._limits.applied(policy)
         return self._start(request, policy), True
 
     async def close(self, key: str) -> Exit:
@@ -115,23 +127,39 @@ class Registry:
         ends = [process.kill(Reason.CANCELLED, GRACE_S) for process in self.live]
         await asyncio.gather(*ends)
 
+    def machine_cage(self) -> MachineCage:
+        """The cage that programs get here, with the limits of this host."""
+        found = machine_cage()
+        limits = {"memory_mb": float(self._limits.memory_mb), "pids": float(self._limits.pids)}
+        if found.kind == "none":
+            return found
+        watched = () if self._cgroups.has("memory") and self._cgroups.has("pids") else (WATCHED,)
+        return replace(found, limits=limits, reduced=(*found.reduced, *watched))
+
+    def close_cages(self) -> None:
+        """Remove what cages share, once nothing lives any more."""
+        self._doors.stop()
+        self._cgroups.close()
+
     def tick(self) -> None:
         """Look at limits and idleness; called about ten times a second."""
         now = time.monotonic()
         for process in self.live:
             if process.suspended:
                 continue
-            reason = exceeded(process)
-            if reason is not None:
-                # Memory and processes cannot wait for a program to tidy up.
-                grace = 0.0 if reason in (Reason.MEMORY, Reason.PIDS) else GRACE_S
-                self._end(process, reason, grace)
+            excess = exceeded(process)
+            if excess is not None:
+                # Only time can be waited for until a program has tidied up.
+                patient = excess.reason in (Reason.TIMEOUT, Reason.WALLTIME)
+                self._end(process, excess, GRACE_S if patient else 0.0)
             self._tell_idle(process, now)
+        self._cgroups.tick()
+        self._doors.tick()
         self._expire_some(now)
 
     def orphans(self) -> list[int]:
         """Children of the host that it did not start; dead ones are reaped on the way."""
-        known = {process.root for process in self.live} | {self.screens.pid}
+        known = {process.root for process in self.live} | {self.screens.pid, self._doors.pid}
         living: list[int] = []
         for pid in tree.children_of(os.getpid()):
             if pid in known:
@@ -154,19 +182,54 @@ class Registry:
         folder = self._folders.of(request.key)
         started_at_ms = time.time_ns() // 1_000_000
         folder.write_request(request, started_at_ms)
+        mark, enforcement = folder.path.name, None
         try:
-            launched = launch(request, policy, hidden=self._hidden, mark=folder.path.name)
+            if policy is not None:
+                enforcement = Enforcement(policy, self._cgroups, mark)
+            launched = self._launch(request, policy, folder, enforcement)
         except BaseException:
             # The program never ran, so the key is still free.
             folder.remove()
+            if enforcement is not None:
+                enforcement.close()
             raise
         process = HostedProcess(
-            request, folder, self.screens, policy=policy, started_at_ms=started_at_ms
+            request,
+            folder,
+            self.screens,
+            policy=policy,
+            enforcement=enforcement,
+            started_at_ms=started_at_ms,
         )
         self._processes[request.key] = process
-        process.run(launched, on_over=self._over, orphans=self.orphans)
+        guarded = policy is not None and policy.egress is not None
+        process.run(
+            launched,
+            on_over=self._over,
+            orphans=self.orphans,
+            # A cage that waits for its door fails by itself, in words.
+            again=None if guarded else lambda: self._launch(request, policy, folder, enforcement),
+        )
+        if policy is not None and policy.egress is not None:
+            self._keep(asyncio.create_task(self._open_door(process, policy.egress, launched)))
         self._announce("spawned", process, {})
         return process
+
+    def _launch(
+        self,
+        request: SpawnRequest,
+        policy: CagePolicy | None,
+        folder: Folder,
+        enforcement: Enforcement | None,
+    ) -> Launched:
+        return launch(
+            request,
+            policy,
+            hidden=self._hidden,
+            hiding=self._hiding,
+            mark=folder.path.name,
+            enforcement=enforcement,
+        )
 
     def _check_room(self, request: SpawnRequest) -> None:
         live = self.live
@@ -183,12 +246,24 @@ class Registry:
                 limit=TERMINALS_PER_SESSION_MAX,
             )
 
-    def _end(self, process: HostedProcess, reason: Reason, grace_s: float) -> None:
-        ending = asyncio.create_task(process.kill(reason, grace_s))
-        self._endings.add(ending)
-        ending.add_done_callback(self._endings.discard)
+    def _end(self, process: HostedProcess, excess: Excess, grace_s: float) -> None:
+        self._keep(asyncio.create_task(process.kill(excess.reason, grace_s, excess.message)))
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open_door(
+        self, process: HostedProcess, rules: Destinations, launched: Launched
+    ) -> None:
+        """The cage's way to the network; without it the program is never started."""
+        try:
+            await self._doors.open(process.folder.path.name, rules, launched)
+        except CageSpawnFailed as error:
+            await process.kill(Reason.CAGE, 0, error.message)
 
     def _over(self, process: HostedProcess) -> None:
+        self._doors.close(process.folder.path.name)
         self._announce("exited", process, {})
         self._trim()
 
@@ -262,22 +337,16 @@ class Registry:
         folder.remove()
 
 
-def exceeded(process: HostedProcess) -> Reason | None:
+def exceeded(process: HostedProcess) -> Excess | None:
     """The limit that a running process is over, if any."""
-    elapsed, policy = process.clock.elapsed_s, process.policy
-    walltime = process.request.walltime_s if policy is None else policy.walltime_s
+    elapsed, policy, request = process.clock.elapsed_s, process.policy, process.request
+    walltime = request.walltime_s if policy is None else policy.walltime_s
     if walltime is None:
-        walltime = process.request.walltime_s
-    if process.request.timeout_s is not None and elapsed > process.request.timeout_s:
-        return Reason.TIMEOUT
+        walltime = request.walltime_s
+    if request.timeout_s is not None and elapsed > request.timeout_s:
+        return Excess(Reason.TIMEOUT, "")
     if walltime is not None and elapsed > walltime:
-        return Reason.WALLTIME
-    root = process.root
-    if policy is None or root is None or (policy.memory_mb is None and policy.pids is None):
+        return Excess(Reason.WALLTIME, "")
+    if process.enforcement is None or process.root is None:
         return None
-    usage = measure(root)
-    if policy.memory_mb is not None and usage.memory_bytes > policy.memory_mb * MEGABYTE:
-        return Reason.MEMORY
-    if policy.pids is not None and usage.processes > policy.pids + CAGE_OWN_PROCESSES:
-        return Reason.PIDS
-    return None
+    return process.enforcement.excess(process.root)

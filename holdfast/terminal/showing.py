@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,10 @@ async def closing(client: TerminalClient, key: str) -> Transcript:
     """
     try:
         ended = await client.wait(key)
-        path = await client.transcript(key)
+        async with transcript_copy(client, key) as path:
+            shown = await asyncio.to_thread(read_showing, path)
     except UnknownProcess:
         return LOST
-    shown = await asyncio.to_thread(read_showing, path)
     return Transcript(
         reason=ended.reason.value,
         exit_code=ended.code,
@@ -45,6 +47,14 @@ async def closing(client: TerminalClient, key: str) -> Transcript:
         text=shown.text,
         line_count=shown.line_count,
     )
+
+
+@asynccontextmanager
+async def transcript_copy(client: TerminalClient, key: str) -> AsyncIterator[Path]:
+    """A transcript as a file of this machine, whichever machine its host is on."""
+    with tempfile.NamedTemporaryFile(prefix="holdfast-transcript-") as copy:
+        await client.copy_transcript(key, copy)
+        yield Path(copy.name)
 
 
 def read_showing(path: Path, *, bytes_max: int = TIMED_BYTES_MAX) -> Showing:

@@ -61,8 +61,11 @@ def children_of(pid: int) -> list[int]:
 def descendants(root: int) -> list[int]:
     """`root` and everything below it, parents before children."""
     found = [root]
+    seen = {root}
     for pid in found:
-        found += [child for child in children_of(pid) if child not in found]
+        fresh = [child for child in children_of(pid) if child not in seen]
+        seen.update(fresh)
+        found += fresh
     return found
 
 

@@ -64,6 +64,8 @@ PARTS = (
     Part("forking"),
     Part("consistency", rounds=1),
     Part("memory"),
+    Part("caged_runs"),
+    Part("fleet"),
     Part("library", "100k"),
     # Its queries are repeated inside; filling it thrice would take a quarter of an hour.
     Part("library", "500k", rounds=1, timeout_s=3600.0),

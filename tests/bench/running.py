@@ -27,16 +27,21 @@ class Measured:
         self.token = product.token()
         self.http: httpx2.Client = product.api(self.token)
         self._folder = tempfile.TemporaryDirectory(prefix="hf-bench-")
-        (Path(self._folder.name) / ".holdfast").mkdir()
-        (Path(self._folder.name) / ".holdfast" / "project.yaml").write_text(
-            "version: 1\nproject: bench\nlimits: {running_sessions: 64}\n"
-        )
-        loaded = self.http.post("/projects/load", json={"path": self._folder.name})
-        self.project_id = loaded.json()["id"]
+        self.project_id = self.project("bench", "limits: {running_sessions: 64}")
 
-    def session(self) -> str:
+    def project(self, name: str, text: str) -> str:
+        """A project in a folder of its own; its id."""
+        folder = Path(self._folder.name) / name
+        (folder / ".holdfast").mkdir(parents=True)
+        said = f"version: 1\nproject: {name}\n{text}\n"
+        (folder / ".holdfast" / "project.yaml").write_text(said)
+        loaded = self.http.post("/projects/load", json={"path": str(folder), "trust": True})
+        found: str = loaded.json()["id"]
+        return found
+
+    def session(self, project_id: str | None = None) -> str:
         """A new session's id."""
-        answer = self.http.post(f"/projects/{self.project_id}/sessions", json={})
+        answer = self.http.post(f"/projects/{project_id or self.project_id}/sessions", json={})
         found: str = answer.json()["id"]
         return found
 

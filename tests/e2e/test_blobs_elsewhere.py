@@ -37,7 +37,7 @@ def test_every_part_keeps_its_blobs_at_the_url(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["api", "worker"])
 def test_a_part_refuses_a_url_that_it_cannot_serve(part: str) -> None:
-    product = Product(environment={"HOLDFAST_BLOBS_URL": "s3://bucket/prefix"})
+    product = Product(environment={"HOLDFAST_BLOBS_URL": "gs://bucket/prefix"})
     try:
         answer = subprocess.run(
             [HOLDFAST, part], env=product.environment(), capture_output=True, text=True, check=False
@@ -45,4 +45,4 @@ def test_a_part_refuses_a_url_that_it_cannot_serve(part: str) -> None:
     finally:
         product.close()
     assert answer.returncode == 78
-    assert "HOLDFAST_BLOBS_URL must begin with file://, not with s3" in answer.stderr
+    assert "HOLDFAST_BLOBS_URL must begin with file://, s3://, not with gs" in answer.stderr

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from holdfast import Client
+from holdfast.terminal.cages.finding import machine_cage
 from tests.conftest import Account
 from tests.stub.openai_stub import OpenAIStub
 from tests.support.command_line import run_here
@@ -182,6 +183,8 @@ def test_the_doctors_exit_code_is_the_stores_health(holdfast: Run) -> None:
     answer = json.loads(out or err)
     assert answer["mode"] == "quick"
     assert code == (0 if answer["status"] == "ok" else 1)
+    out = "".join(holdfast("doctor")[1:])
+    assert f"\ncage kind: {machine_cage().kind}" in out
 
 
 def test_a_session_is_forked_and_compared(holdfast: Run) -> None:

@@ -53,7 +53,7 @@ class Fleet:
 @pytest.fixture
 def fleet(postgres_url: str, tmp_path: Path) -> Iterator[Fleet]:
     settings = Settings(
-        home=tmp_path,
+        home=tmp_path / "home",
         bind=f"127.0.0.1:{ports.free_port()}",
         database_url=postgres_url,
         temporal_address=f"127.0.0.1:{ports.free_port()}",

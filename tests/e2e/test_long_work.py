@@ -128,6 +128,27 @@ def test_compactions_that_free_too_little_twice_pause_the_session_with_a_reason(
     assert len(worker.compactions()) == 2
 
 
+@pytest.mark.req("K-074")
+def test_compactions_that_stay_above_their_lower_mark_are_not_enough(
+    client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
+) -> None:
+    worker = Worker(client, make_project, strategy="drop", lower=0.05)
+    step = call("read_file", path="nothing") | {"deltas": 600}
+    content = script({"repeat": 14, "step": step}, {"say": "never"})
+    sent = client.post(f"{worker.path}/messages", json={"content": content})
+    assert sent.status_code == 202, sent.text
+
+    paused = worker.until("paused")
+
+    point = worker.get(f"{worker.path}/checkpoints/{paused['current_checkpoint']}")
+    assert "frees too little" in point["reason"]
+    made = worker.compactions()
+    assert len(made) == 2
+    for one in made:
+        assert one["superseded_message_ids"]
+        assert one["window_lower"] < one["after_estimate"] < one["window_upper"]
+
+
 @pytest.mark.req("K-079", "K-085")
 def test_a_compaction_by_hand_can_be_seen_judged_and_taken_back(
     client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
@@ -145,6 +166,8 @@ def test_a_compaction_by_hand_can_be_seen_judged_and_taken_back(
     judged = client.patch(path, json={"operator_flag": "bad", "operator_notes": "too much"})
     assert (judged.json()["operator_flag"], judged.json()["operator_notes"]) == ("bad", "too much")
     assert client.patch(path, json={"operator_flag": "great"}).status_code == 400
+    taken_back = client.patch(path, json={"operator_flag": None}).json()
+    assert (taken_back["operator_flag"], taken_back["operator_notes"]) == (None, "too much")
     undone = client.post(f"{path}/undo")
     assert undone.json()["rolled_back"]
     assert [one["id"] for one in worker.messages()] == before
@@ -170,126 +193,20 @@ def test_a_compaction_by_hand_is_seen_among_the_runs(
     assert (run["operator_message"], run["primary_response"]) == (None, None)
 
 
-@pytest.mark.req("K-083", "K-084")
-@pytest.mark.parametrize("word", ["approve", "reject"])
-def test_a_word_on_a_compaction_where_none_waits_is_a_conflict_and_changes_nothing(
-    client: httpx2.Client, make_project: Callable[..., dict[str, Any]], word: str
-) -> None:
-    worker = Worker(client, make_project, strategy="drop")
-    content = script(call("checkpoint", reason="look"), {"say": "went on"})
-    sent = client.post(f"{worker.path}/messages", json={"content": content}).json()
-    paused = worker.until("paused")
-    path = f"{worker.path}/checkpoints/{paused['current_checkpoint']}/resume"
-
-    refused = client.post(path, json={"compaction": word})
-
-    assert refused.status_code == 409, refused.text
-    assert worker.get(worker.path)["state"] == "paused"
-    assert client.post(path, json={}).status_code == 200
-    worker.until("idle")
-    run = worker.get(f"{worker.path}/runs/{sent['run']['id']}")
-    assert run["primary_response"]["content"] == "went on"
-
-
-class Review:
-    """A session that is paused until the operator approves or rejects its compaction."""
-
-    def __init__(
-        self, client: httpx2.Client, make_project: Callable[..., dict[str, Any]], answer: str
-    ) -> None:
-        self.worker = Worker(client, make_project, strategy="checkpoint")
-        self.worker.fill(4)
-        script = json.dumps([{"say": answer}])
-        self.run = self.worker.run(f"{WORDS * 120}\n```script\n{script}\n```")
-        self.paused = self.worker.until("paused")
-        self.path = f"{self.worker.path}/checkpoints/{self.paused['current_checkpoint']}"
-        self.proposed: dict[str, Any] = self.point()["compaction"]
-        self.before = self.message_ids()
-
-    def point(self) -> dict[str, Any]:
-        return self.worker.get(self.path)
-
-    def record(self) -> dict[str, Any]:
-        return self.worker.get(f"{self.worker.path}/compactions/{self.proposed['id']}")
-
-    def runs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.worker.get(f"{self.worker.path}/runs")["items"]
-        return found
-
-    def message_ids(self) -> list[str]:
-        return [one["id"] for one in self.worker.messages()]
-
-    def resume(self, **body: Any) -> dict[str, Any]:
-        answer = self.worker.client.post(f"{self.path}/resume", json=body)
-        assert answer.status_code == 200, answer.text
-        session: dict[str, Any] = answer.json()
-        return session
-
-
-@pytest.mark.req("K-057", "K-058", "K-083")
-def test_a_compaction_under_review_ends_the_run_and_is_shown_at_its_checkpoint(
+@pytest.mark.req("F-035")
+def test_the_call_that_writes_a_summary_says_that_it_is_a_leaf_and_names_what_it_sums_up(
     client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
 ) -> None:
-    review = Review(client, make_project, "after the review")
+    worker = Worker(client, make_project, strategy="summarize")
+    worker.fill(4)
 
-    point, proposed = review.point(), review.proposed
+    made = client.post(f"{worker.path}/compact", json={}).json()
 
-    assert (review.run["state"], review.run["finish_reason"]) == ("done", "awaiting_compaction")
-    assert (review.paused["active_run"], review.paused["state"]) == (None, "paused")
-    assert (point["created_by"], point["reason"]) == ("compaction", "compaction_pending")
-    assert point["compaction_id"] == proposed["id"]
-    assert (proposed["state"], proposed["checkpoint_id"]) == ("pending", point["id"])
-    assert proposed["summary"]
-    assert proposed["superseded_message_ids"]
-    assert set(proposed["superseded_message_ids"]) < set(review.before), "nothing is gone yet"
-
-
-@pytest.mark.req("K-083")
-def test_an_approved_compaction_is_carried_out_as_edited_and_a_new_run_goes_on(
-    client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
-) -> None:
-    review = Review(client, make_project, "after the review")
-    gone = review.proposed["superseded_message_ids"][:-2]
-
-    resumed = review.resume(
-        compaction="approve", summary="My summary of it all.", superseded_message_ids=gone
-    )
-
-    assert resumed["state"] == "running"
-    assert resumed["active_run"] not in (None, review.run["id"])
-    review.worker.until("idle")
-    newest, before = review.runs()[:2]
-    assert (newest["id"], before["id"]) == (resumed["active_run"], review.run["id"])
-    assert newest["state"] == "done", newest["error"]
-    assert newest["operator_message"]["id"] == review.run["operator_message"]["id"]
-    assert newest["primary_response"]["content"] == "after the review"
-    record = review.record()
-    assert (record["state"], record["superseded_message_ids"]) == ("done", gone)
-    assert record["summary"] == "My summary of it all."
-    assert review.point()["resumed_at"] is not None
-    left = {one["id"]: one["content"] for one in review.worker.messages()}
-    assert set(review.before) - set(left) == set(gone)
-    assert "My summary of it all." in left[record["summary_message_id"]]
-
-
-@pytest.mark.req("K-084")
-def test_a_rejected_compaction_leaves_every_message_and_the_session_idle(
-    client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
-) -> None:
-    review = Review(client, make_project, "never said")
-
-    resumed = review.resume(compaction="reject")
-
-    assert (resumed["state"], resumed["active_run"]) == ("idle", None)
-    assert resumed["current_checkpoint"] is None
-    record, point = review.record(), review.point()
-    assert (record["fallback_occurred"], record["fallback_reason"]) == (True, "operator_rejected")
-    assert (record["state"], record["superseded_message_ids"]) == ("rejected", [])
-    assert (point["rolled_back"], point["resumed_at"]) == (True, None)
-    assert review.message_ids() == review.before
-    assert review.runs()[0]["id"] == review.run["id"], "no new run was started"
-    again = client.post(f"{review.path}/resume", json={"compaction": "approve"})
-    assert again.status_code == 409
+    (call,) = worker.get(f"{worker.path}/runs/{made['run_id']}/calls")["items"]
+    assert (call["type"], call["request"]["kind"]) == ("leaf-agent", "leaf-agent")
+    assert call["request"]["rendered"] is True
+    assert call["request"]["message_ids"] == made["superseded_message_ids"]
+    assert call["request"]["message_count"] == len(made["superseded_message_ids"]) > 1
 
 
 @pytest.mark.req("K-113", "K-114", "K-115", "K-116", "K-117")

@@ -329,3 +329,14 @@ def test_messages_are_read_backwards(
     assert client.get(path, params={"before": "latest", "since": everything[0]}).status_code == 400
     assert client.get(path, params={"before": "no such id"}).status_code == 400
     wait_for(lambda: client.get(f"/sessions/{session['id']}").json()["state"] == "idle", "idle")
+
+
+def test_a_session_shows_what_holds_its_programs(
+    page: Page, product: Product, new_session: Make, client: httpx2.Client
+) -> None:
+    session = new_session()
+    cage = client.get(f"/sessions/{session['id']}").json()["cage"]
+    open_session(page, product, session["id"])
+    page.see(f"[data-cage={cage['kind']}]", cage["kind"])
+    page.see(".cage", "no network")
+    page.see(".cage", f"memory_mb {cage['limits']['memory_mb']:g}")

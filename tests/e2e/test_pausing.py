@@ -45,11 +45,18 @@ def contents(client: httpx2.Client, session_id: str) -> list[str]:
     return [item["content"] for item in found["items"]]
 
 
+@pytest.fixture
+def bare_project(make_project: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Without a cage, so that the number of a process is the same inside and out."""
+    return make_project("version: 1\nproject: bare\nprimary: {cage: disabled}\n")
+
+
 @pytest.mark.req("K-055", "K-031", "K-064", "K-123", "K-147", "F-026")
 def test_a_pause_stops_the_processes_and_a_resume_lets_them_go_on(
-    client: httpx2.Client, session: dict[str, Any], project: dict[str, Any], in_state: Wait
+    client: httpx2.Client, bare_project: dict[str, Any], in_state: Wait
 ) -> None:
-    folder = Path(project["path"])
+    session = client.post(f"/projects/{bare_project['id']}/sessions", json={}).json()
+    folder = Path(bare_project["path"])
     path = f"/sessions/{session['id']}"
     command = "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo over > end"
     post(client, f"{path}/messages", 202, content=script(shell(command), {"say": "slept"}))
@@ -150,9 +157,10 @@ def test_a_rollback_brings_back_the_conversation_and_the_files(
 
 @pytest.mark.req("K-066")
 def test_a_paused_run_is_rolled_back_and_its_processes_are_gone(
-    client: httpx2.Client, session: dict[str, Any], project: dict[str, Any], in_state: Wait
+    client: httpx2.Client, bare_project: dict[str, Any], in_state: Wait
 ) -> None:
-    folder = Path(project["path"])
+    session = client.post(f"/projects/{bare_project['id']}/sessions", json={}).json()
+    folder = Path(bare_project["path"])
     path = f"/sessions/{session['id']}"
     command = "echo $$ > pid; sleep 60"
     post(client, f"{path}/messages", 202, content=script(shell(command), {"say": "no"}))

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.terminal.cage import probe
+from holdfast.terminal.cages.finding import probe
 from holdfast.terminal.errors import CageUnavailable
 from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
@@ -28,6 +28,7 @@ primary:
     greedy: {description: has little memory, cage: {memory_mb: 64}}
 """
 OVER = {"done", "failed", "cancelled"}
+AGENTS = ("primary", "primary.subagents.helper")
 HANG = {"hang_s": 40, "say": "late"}
 
 
@@ -152,6 +153,36 @@ def test_a_subagent_has_subagents_of_its_own(team: Team) -> None:
     assert "deep words" in outputs
 
 
+@pytest.mark.req("F-006", "F-013", "F-035")
+def test_a_subagents_calls_say_so_and_name_the_messages_they_were_shown(team: Team) -> None:
+    team.send(ask("helper", shell("echo one"), {"say": "helper is done"}), {"say": "fine"})
+    run = team.until_over()
+    path = f"/sessions/{team.session_id}"
+    calls = team.client.get(f"{path}/runs/{team.run_id}/calls").json()["items"]
+    messages = team.client.get(f"{path}/messages?limit=500").json()["items"]
+
+    assert [(call["agent_path"], call["type"]) for call in calls] == [
+        ("primary", "root-agent"),
+        ("primary.subagents.helper", "subagent"),
+        ("primary.subagents.helper", "subagent"),
+        ("primary", "root-agent"),
+    ]
+    assert [call["request"]["kind"] for call in calls] == [call["type"] for call in calls]
+    assert {call["request"]["rendered"] for call in calls} == {False}
+    told = {path: [one["id"] for one in messages if one["agent_path"] == path] for path in AGENTS}
+    named = [call["request"]["message_ids"] for call in calls]
+    root, helper = (told[path] for path in AGENTS)
+    assert named == [root[:1], helper[:1], helper[:3], root[:3]]
+    assert [call["request"]["message_count"] for call in calls] == [1, 1, 3, 3]
+    session = team.session()
+    assert session["cache_id"] == team.session_id
+    assert [call["request"]["cache"] for call in calls] == [{"id": session["cache_id"]}] * 4
+    (one,) = run["subagent_invocations"]
+    assert (one["type"], one["callee_session"]) == ("subagent", team.session_id)
+    assert (one["caller_head_before"], one["callee_head_before"]) == (None, None)
+    assert one["caller_head_after"] == one["callee_head_after"] == session["current_head"]
+
+
 @pytest.mark.req("K-104")
 def test_a_checkpoint_of_a_subagent_pauses_the_session_until_it_is_resumed(team: Team) -> None:
     pause = {"call": "checkpoint", "arguments": {"reason": "shall I go on?"}}
@@ -180,7 +211,17 @@ def test_subagents_stop_with_a_pause_and_go_on_with_the_resume(team: Team) -> No
     made = team.client.post(f"/sessions/{team.session_id}/checkpoints", json={})
     assert made.status_code == 201, made.text
     assert team.session()["state"] == "paused"
-    assert len(made.json()["active_subagents"]) == 2
+    helpers = made.json()["active_subagents"]
+    caged = {
+        "enabled": True,
+        "kind": "bubblewrap",
+        "network": False,
+        "limits": dict.fromkeys(("memory_mb", "pids", "cpu_s", "walltime_s")),
+    }
+    ids = [one["cage"].pop("id") for one in helpers]
+    assert all(ids)
+    assert len(set(ids)) == 2
+    assert [one["cage"] for one in helpers] == [caged, caged]
 
     path = f"/sessions/{team.session_id}/checkpoints/{made.json()['id']}/resume"
     assert team.client.post(path, json={}).status_code == 200
@@ -238,6 +279,34 @@ def test_a_subagent_that_exceeds_its_memory_alone_fails_the_run(team: Team) -> N
     assert run["state"] == "failed", json.dumps(run["tool_calls"])[:2000]
     assert run["error"]["message"] == "Subagent greedy exceeded memory limit."
     assert team.states() == ["killed"]
+
+
+@pytest.mark.skipif(not cages_work(), reason="this machine cannot build cages")
+@pytest.mark.req("K-060", "K-062")
+def test_a_checkpoint_shows_the_cage_of_a_subagent(team: Team) -> None:
+    team.send(ask("greedy", shell("echo here; sleep 60"), {"say": "never"}), {"say": "never"})
+
+    def begun() -> bool:
+        used = team.run()["tool_calls"]
+        return any(one["tool_name"] == "shell" and one["state"] == "running" for one in used)
+
+    wait_for(begun, "its command to run")
+    made = team.client.post(f"/sessions/{team.session_id}/checkpoints", json={})
+
+    assert made.status_code == 201, made.text
+    (helper,) = made.json()["active_subagents"]
+    (known,) = team.run()["subagent_invocations"]
+    assert known["cage_id"]
+    assert helper["cage"] == {
+        "id": known["cage_id"],
+        "enabled": True,
+        "kind": "bubblewrap",
+        "network": False,
+        "limits": {"memory_mb": 64, "pids": None, "cpu_s": None, "walltime_s": None},
+    }
+    path = f"/sessions/{team.session_id}/runs/{team.run_id}/cancel"
+    assert team.client.post(path).status_code == 202
+    team.until("idle")
 
 
 def test_a_strange_subagent_is_refused_in_words_for_the_model(team: Team) -> None:

@@ -54,6 +54,7 @@ async def record(name: str, tell: Story, address: str, host: TestHost) -> None:
     for number, history in enumerate(histories, start=1):
         kept = json.dumps(without_machine(json.loads(history.to_json())), separators=(",", ":"))
         kept = kept.replace(socket.gethostname(), "recorder")  # in the names of sticky queues
+        kept = kept.replace(f"{home}/home", "recorder")  # in what an error says of a file
         (FOLDER / f"{name}.{number}.json").write_text(kept + "\n", encoding="utf-8")
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import text
+
+from holdfast.domain.commands import Resume
+from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import new_id
 from holdfast.domain.memory_steps import workflow_id
+from holdfast.settings.config import Config
+from holdfast.storage.database.rows import change
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.hosts import hosts
 from holdfast.storage.projects import projects
+from holdfast.temporal.updates import WorkflowBroken
 from tests.support.local_worker import DEADLINE_S, LocalWorker, script
 from worker.recovery import restart_lost
 
@@ -203,6 +213,107 @@ async def subagent(worker: LocalWorker) -> list[str]:
     await worker.state(session, "idle")
     started = await worker.event(session, "subagent.started")
     return [session, f"{session}/{started.data['invocation_id']}"]
+
+
+@story
+async def damaged_in_a_command(worker: LocalWorker) -> list[str]:
+    """A pause meets damage of the store: the session fails in the middle of its run."""
+    session = worker.session()
+    await worker.send(session, asking(HANGING))
+    broken = (
+        "CREATE TRIGGER broken BEFORE INSERT ON checkpoints BEGIN"
+        " SELECT RAISE(ABORT, 'database disk image is malformed'); END"
+    )
+    worker.store.write(lambda db: db.connection().execute(text(broken)))
+    with suppress(WorkflowBroken):
+        await worker.pause(session)
+    await worker.state(session, "failed")
+    return [session]
+
+
+@story
+async def damaged_in_a_subagent(worker: LocalWorker) -> list[str]:
+    """A subagent meets damage of the store: its own workflow and that of the session."""
+    session = worker.session(worker.project(TEAM))
+    missing = {"primary.subagents.helper": "sha256:" + "0" * 64}
+    worker.store.write(lambda db: change(db, SessionRow, session, prompts=missing))
+    call = {"call": "subagent", "arguments": {"name": "helper", "prompt": MARK}}
+    await worker.send(session, asking(call, saying("never")))
+    await worker.state(session, "failed")
+    started = await worker.event(session, "subagent.started")
+    return [session, f"{session}/{started.data['invocation_id']}"]
+
+
+@story
+async def word_without_a_compaction(worker: LocalWorker) -> list[str]:
+    """An approval at a checkpoint where no compaction waits is refused, and then the resume."""
+    session = worker.session()
+    run = (await worker.send(session, asking({"call": "list_files", "hang_s": 0.3}))).run_id or ""
+    paused = await worker.pause(session)
+    word = Resume(command_id=new_id(), checkpoint_id=paused.checkpoint_id, compaction="approve")
+    with suppress(Conflict):
+        await worker.command(session, "resume", word)
+    await worker.resume(session, paused.checkpoint_id)
+    await worker.over(run)
+    await worker.state(session, "idle")
+    return [session]
+
+
+@story
+async def paused_on_its_host(worker: LocalWorker) -> list[str]:
+    """A command that is stopped by a pause, goes on, and is killed by a cancel."""
+    session = worker.session()
+    call = {"call": "shell", "arguments": {"command": "sleep 60"}}
+    run = (await worker.send(session, asking(call))).run_id or ""
+    await worker.event(session, "call.put")
+    paused = await worker.pause(session)
+    await worker.resume(session, paused.checkpoint_id)
+    await worker.cancel(session)
+    await worker.over(run)
+    await worker.state(session, "idle")
+    return [session]
+
+
+@story
+async def files_rolled_back(worker: LocalWorker) -> list[str]:
+    """A rollback that brings files back, on the host that has them."""
+    session = worker.session()
+    write = {"call": "write_file", "arguments": {"path": "a.txt", "content": MARK}}
+    slow = {"deltas": 3000, "every_ms": 10}
+    await worker.send(session, asking(write, slow))
+    await worker.streaming(session)
+    paused = await worker.pause(session)
+    await worker.roll_back(session, paused.checkpoint_id or "", restore_files=True)
+    await worker.run(session, f"{LEAD}{MARK}")
+    await worker.state(session, "idle")
+    return [session]
+
+
+@story
+async def call_lost(worker: LocalWorker) -> list[str]:
+    """A host falls silent, and what was asked of it is given up."""
+    session = worker.session()
+    await worker.run(session, asking({"call": "list_files"}, saying("placed")))
+    await worker.state(session, "idle")
+    worker.config = Config.model_validate({"fleet": {"host_lost_after_s": 5}})
+    await worker.lose_host()
+    other = worker.session()
+    worker.store.write(lambda db: hosts.give(db, other, worker.row(session).host_id or ""))
+    await worker.run(other, asking({"call": "list_files"}, saying("went on")))
+    await worker.state(other, "idle")
+    return [session, other]
+
+
+@story
+async def moved(worker: LocalWorker) -> list[str]:
+    """An idle session is moved, here to where it is."""
+    session = worker.session()
+    await worker.run(session, asking({"call": "list_files"}, saying("placed")))
+    await worker.state(session, "idle")
+    await worker.move(session, worker.row(session).host_id or "")
+    await worker.run(session, f"{LEAD}{MARK}")
+    await worker.state(session, "idle")
+    return [session]
 
 
 @story

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import change
+from holdfast.storage.database.tables import SessionRow
 
 
 def blob_ids(store: OpenStore) -> set[str]:
@@ -18,6 +20,13 @@ def blob_ids(store: OpenStore) -> set[str]:
 def blob_file(store: OpenStore, blob_id: str) -> Path:
     """The file of a blob; only tests may know where it lies."""
     return FileHarness(store.home / "blobs").file(blob_id)
+
+
+def damage_prompt(store: OpenStore, session_id: str, agent: str = "primary") -> None:
+    """A prompt of the session whose blob holds other bytes than its name says."""
+    blob_id = store.blobs.put(b"You help.").id
+    blob_file(store, blob_id).write_bytes(b"You lie.")
+    store.write(lambda db: change(db, SessionRow, session_id, prompts={agent: blob_id}))
 
 
 class FileHarness:

@@ -23,6 +23,7 @@ from holdfast.settings.environment import Settings
 from holdfast.settings.fresh_config import FreshConfig
 from holdfast.storage.database.opening import open_store
 from holdfast.temporal.connection import connect
+from worker.health import WorkerHealth
 from worker.main import serve
 from worker.parts import build
 
@@ -71,7 +72,8 @@ async def main(settings: Settings, folder: Path) -> None:
     config = FreshConfig(settings.home)
     store = open_store(settings.database_url, settings.home)
     client = await connect(settings, interceptors=[Boundaries(folder)])
-    await serve(client, settings, store, build(store, settings, config), asyncio.Event())
+    parts, health = build(store, settings, config), WorkerHealth("")
+    await serve(client, settings, store, parts, asyncio.Event(), health)
 
 
 if __name__ == "__main__":

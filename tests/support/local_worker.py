@@ -19,6 +19,7 @@ from holdfast.domain.commands import (
     Cancel,
     Command,
     Compact,
+    Move,
     NewMessage,
     Pause,
     Resume,
@@ -29,8 +30,11 @@ from holdfast.settings.config import Config
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Message, Run, SessionRow
 from holdfast.storage.database.tables_history import EventRow
+from holdfast.storage.database.tables_hosts import HostRow
+from holdfast.storage.hosts import hosts
 from holdfast.storage.log import events
 from holdfast.storage.projects import operators, project_file, projects
 from holdfast.storage.sessions import admission, inbox, messages, runs
@@ -41,11 +45,13 @@ from holdfast.temporal.memories import MemoryWorkflows
 from holdfast.temporal.sessions import SessionWorkflows
 from tests.support.servers.terminal_hosts import TestHost
 from tests.support.stored_rows import frames_of
+from worker.hosting import Hosting
 from worker.main import make_worker
 from worker.parts import Parts, build
 
 DEADLINE_S = 120.0
 STOP_S = 20.0
+NO_GRACE = timedelta()
 OVER = ("done", "failed", "cancelled")
 T = TypeVar("T")
 
@@ -80,10 +86,13 @@ class LocalWorker:
             temporal_address=address,
             task_queue=f"worker-{new_id()}",
             terminal_socket=host.socket,
+            host_name="local",
         )
         self._parts: Parts | None = None
         self._worker: Worker | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._hosting: Hosting
+        self._beating: asyncio.Task[None]
         connection = Connection(self.settings)
         self.sessions = SessionWorkflows(connection)
         self.memories = MemoryWorkflows(connection)
@@ -119,9 +128,12 @@ class LocalWorker:
         """Serve the worker's own task queue."""
         assert self._parts is not None
         self._worker = make_worker(
-            self.client, self.settings.task_queue, self._parts, grace=timedelta()
+            self.client, self.settings.task_queue, self._parts, grace=NO_GRACE
         )
         self._serving = asyncio.create_task(self._worker.run())
+        self._hosting = Hosting(self.client, self.settings, self.store, self._parts, grace=NO_GRACE)
+        await self._hosting.beat()
+        self._beating = asyncio.create_task(self._hosting.keep_forever())
 
     async def stop_worker(self) -> None:
         """Stop serving, cleanly.
@@ -131,6 +143,7 @@ class LocalWorker:
         """
         if self._worker is None or self._serving is None:
             return
+        await self._stop_hosting()
         worker, self._worker = self._worker, None
         stopping = asyncio.create_task(worker.shutdown())
         ended, _ = await asyncio.wait({self._serving}, timeout=STOP_S)
@@ -138,6 +151,17 @@ class LocalWorker:
             self._serving.cancel()
             stopping.cancel()
         await asyncio.gather(self._serving, stopping, return_exceptions=True)
+
+    async def lose_host(self) -> None:
+        """Nobody hears of the host any more; the workflows are served all the same."""
+        await self._stop_hosting()
+        for host in await self.store.aread(hosts.everywhere):
+            await self.store.awrite(lambda db, key=host.id: change(db, HostRow, key, seen_at=0))  # type: ignore[misc]
+
+    async def _stop_hosting(self) -> None:
+        self._beating.cancel()
+        await asyncio.gather(self._beating, return_exceptions=True)
+        await self._hosting.stop()
 
     # Things -------------------------------------------------------------------------------------
 
@@ -149,7 +173,9 @@ class LocalWorker:
         body = text or "primary: {model: 'scripted:echo'}\n"
         (folder / ".holdfast" / "project.yaml").write_text(f"version: 1\nproject: {name}\n{body}")
         loaded = project_file.load(folder)
-        return self.store.write(lambda db: projects.load(db, self.operator_id, loaded)[0].id)
+        return self.store.write(
+            lambda db: projects.load(db, self.operator_id, loaded, trust=True)[0].id
+        )
 
     def session(self, project_id: str | None = None, **columns: Any) -> str:
         """A new idle session's id."""
@@ -158,10 +184,9 @@ class LocalWorker:
         )
         row = SessionRow(
             id=new_id(),
-            project_id=found.id,
             created_by=self.operator_id,
             working_directory=found.path,
-            dsl_hash=found.dsl_hash,
+            **projects.session_columns(found),
             **columns,
         )
         return self.store.write(lambda db: session_rows.create(db, row).id)
@@ -226,10 +251,22 @@ class LocalWorker:
         asked = Resume(command_id=new_id(), user_id=self.operator_id, checkpoint_id=checkpoint_id)
         return await self.command(session_id, "resume", asked)
 
-    async def roll_back(self, session_id: str, checkpoint_id: str) -> Answer:
+    async def roll_back(
+        self, session_id: str, checkpoint_id: str, *, restore_files: bool = False
+    ) -> Answer:
         """Go back to a checkpoint."""
-        asked = RollBack(command_id=new_id(), user_id=self.operator_id, checkpoint_id=checkpoint_id)
+        asked = RollBack(
+            command_id=new_id(),
+            user_id=self.operator_id,
+            checkpoint_id=checkpoint_id,
+            restore_files=restore_files,
+        )
         return await self.command(session_id, "rollback", asked)
+
+    async def move(self, session_id: str, host_id: str) -> Answer:
+        """Go on on another host."""
+        asked = Move(command_id=new_id(), user_id=self.operator_id, host_id=host_id)
+        return await self.command(session_id, "move", asked)
 
     async def plain(self, session_id: str, name: str) -> Answer:
         """`discard`, `end`, `reopen` or `compact`: commands that carry nothing."""

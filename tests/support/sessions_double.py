@@ -8,6 +8,7 @@ from holdfast.domain.commands import (
     Cancel,
     Command,
     Compact,
+    Move,
     NewMessage,
     Pause,
     Resume,
@@ -19,8 +20,10 @@ from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
+from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Compaction
+from holdfast.storage.hosts import hosts
 from holdfast.storage.log import events
 from holdfast.storage.moves import checkpoints, compactions, rollback
 from holdfast.storage.sessions import admission, messages, runs, sessions
@@ -91,17 +94,7 @@ class SessionsDouble:
                 command_id=command.command_id,
             )
             return Answer(state=moved.state, run_id=moved.active_run)
-        if name == "resume":
-            run_id = admission.start_queued(db, session_id, command.user_id)
-            return Answer(state=State.RUNNING, run_id=run_id)
-        if name == "discard":
-            admission.discard(db, session_id, command.user_id)
-            return Answer(state=State.IDLE)
-        if name == "reopen":
-            return Answer(state=sessions.move(db, session_id, Action.REOPEN, "reopen").state)
-        if name != "end":
-            raise Conflict(f"cannot {name}: there is no workflow")
-        return _end(db, session_id, command)
+        return _named(db, session_id, name, command)
 
     def _pause(self, db: Db, session_id: str, command: Pause) -> Answer:
         session = sessions.get(db, session_id)
@@ -117,6 +110,23 @@ class SessionsDouble:
         )
         checkpoints.set_tree(db, command.checkpoint_id, None, "no files are saved in this test")
         return Answer(state=State.PAUSED, checkpoint_id=command.checkpoint_id)
+
+
+def _named(db: Db, session_id: str, name: str, command: Command) -> Answer:
+    if name == "resume":
+        run_id = admission.start_queued(db, session_id, command.user_id)
+        return Answer(state=State.RUNNING, run_id=run_id)
+    if name == "discard":
+        admission.discard(db, session_id, command.user_id)
+        return Answer(state=State.IDLE)
+    if name == "reopen":
+        return Answer(state=sessions.move(db, session_id, Action.REOPEN, "reopen").state)
+    if isinstance(command, Move):
+        change(db, SessionRow, session_id, host_id=hosts.get(db, command.host_id).id)
+        return Answer(state=sessions.get(db, session_id).state)
+    if name != "end":
+        raise Conflict(f"cannot {name}: there is no workflow")
+    return _end(db, session_id, command)
 
 
 def _roll_back(db: Db, session_id: str, command: RollBack) -> Answer:

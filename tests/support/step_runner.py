@@ -7,6 +7,7 @@ from typing import Any
 
 from activities.compaction.steps import CompactionActivities
 from activities.context import Context, build
+from activities.terminals import Terminals
 from holdfast.domain.compaction_steps import Compacted, CompactStep
 from holdfast.domain.ids import new_id
 from holdfast.settings.config import Config
@@ -16,6 +17,7 @@ from holdfast.storage.database.tables import Message, SessionRow, ToolCallRow
 from holdfast.storage.projects import operators, project_file, projects
 from holdfast.storage.sessions import admission, inbox, messages, runs, sessions
 from holdfast.storage.sessions.tool_calls import add, close
+from tests.support.servers.terminal_hosts import TestHost
 
 WINDOW_TOKENS = 4000
 QUIET = """
@@ -28,19 +30,24 @@ primary: {model: "scripted:echo", tools: {"*": {enabled: false}}}
 class StepRunner:
     """One operator, one project, one session."""
 
-    def __init__(self, store: OpenStore, folder: Path, text: str = QUIET) -> None:
+    def __init__(
+        self, store: OpenStore, folder: Path, text: str = QUIET, *, host: TestHost | None = None
+    ) -> None:
         self.store = store
         self.folder = folder
         (folder / ".holdfast").mkdir(parents=True)
         (folder / ".holdfast" / "project.yaml").write_text(text)
         providers = {"scripted": {"driver": "scripted", "context_window": WINDOW_TOKENS}}
         self.config = Config.model_validate({"providers": providers})
-        self.compaction = CompactionActivities(store, lambda: self.config)
+        # Without a host nothing that asks for one can work.
+        socket, state = (folder, folder) if host is None else (host.socket, host.state)
+        self.terminals = Terminals(store, socket, state)
+        self.compaction = CompactionActivities(store, lambda: self.config, self.terminals)
         loaded = project_file.load(folder)
 
         def prepare(db: Db) -> tuple[str, str]:
             operator = operators.add(db, "alice")
-            project, _ = projects.load(db, operator.id, loaded)
+            project, _ = projects.load(db, operator.id, loaded, trust=True)
             return operator.id, project.id
 
         self.operator_id, self.project_id = store.write(prepare)
@@ -51,10 +58,9 @@ class StepRunner:
         project = self.store.read(lambda db: projects.get(db, self.operator_id, self.project_id))
         row = SessionRow(
             id=new_id(),
-            project_id=self.project_id,
             created_by=self.operator_id,
             working_directory=str(self.folder),
-            dsl_hash=project.dsl_hash,
+            **projects.session_columns(project),
         )
         return self.store.write(lambda db: sessions.create(db, row).id)
 

@@ -1,4 +1,4 @@
-"""The file tools: read, write and edit below the working directory. All of them block."""
+"""The file tools: read, write, edit, list and search below the working directory. They block."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast.agent.tools import confined
 from holdfast.agent.tools.arguments import Arguments
-from holdfast.agent.tools.listing import grep, list_files
+from holdfast.agent.tools.listing import list_folder
 from holdfast.agent.tools.outcome import ToolOutcome, ToolProblem
+from holdfast.agent.tools.search_client import SEARCHES
 from holdfast.agent.tools.specs import (
     EDIT_FILE,
     GREP,
@@ -18,10 +19,14 @@ from holdfast.agent.tools.specs import (
     READ_FILE,
     WRITE_FILE,
     EditFileArguments,
+    GrepArguments,
+    ListFilesArguments,
     ReadFileArguments,
     WriteFileArguments,
 )
 from holdfast.agent.tools.tool_spec import ToolSpec
+from holdfast.folders.access import Rules
+from holdfast.folders.confined import FILE_BYTES_MAX, Confined
 
 # The whole answer stays below the 32 KiB at which tool outputs are cut for the model: a page that
 # is cut there would name the wrong next line.
@@ -29,35 +34,40 @@ READ_BYTES_MAX = 30 * 1024
 BINARY_PROBE_BYTES = 8192
 
 # It takes the arguments of its spec.
-FileTool = Callable[[Any, Path], dict[str, Any]]
+FileTool = Callable[[Any, Confined], dict[str, Any]]
 
 
-def run_file_tool(tool: FileTool, arguments: Arguments, working_directory: Path) -> ToolOutcome:
+def run_file_tool(
+    tool: FileTool,
+    arguments: Arguments,
+    working_directory: Path,
+    rules: Rules = confined.NO_RULES,
+) -> ToolOutcome:
     """What the tool answers; trouble that the model can act on is an outcome, not an exception.
 
-    It blocks on the disk for up to some seconds: call it in a thread.
+    The folder is opened once, here. It blocks for up to some seconds: call it in a thread.
     """
     try:
-        return ToolOutcome(tool(arguments, working_directory))
+        with confined.opened(working_directory, rules) as place:
+            return ToolOutcome(tool(arguments, place))
     except ToolProblem as trouble:
         return ToolOutcome(str(trouble), is_error=True)
 
 
-def read_file(arguments: ReadFileArguments, working_directory: Path) -> dict[str, Any]:
+def read_file(arguments: ReadFileArguments, place: Confined) -> dict[str, Any]:
     """A page of lines, counted from 1, and where the next page starts."""
-    place = confined.locate(arguments.path, working_directory)
-    content = confined.read(place)
+    name, content = confined.read(place, arguments.path)
     if b"\0" in content[:BINARY_PROBE_BYTES]:
-        raise ToolProblem(f"{place.relative} is a binary file of {len(content)} bytes.")
+        raise ToolProblem(f"{name} is a binary file of {len(content)} bytes.")
     lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
     offset = arguments.offset
     if offset > max(len(lines), 1):
-        raise ToolProblem(f"{place.relative} has {len(lines)} lines; there is no line {offset}.")
+        raise ToolProblem(f"{name} has {len(lines)} lines; there is no line {offset}.")
     last = offset - 1 + arguments.limit
     page = _page(lines[offset - 1 : last])
     following = offset + len(page)
     answer: dict[str, Any] = {
-        "path": place.relative,
+        "path": name,
         "content": "".join(page),
         "offset": offset,
         "lines": len(page),
@@ -85,18 +95,16 @@ def _page(lines: list[str]) -> list[str]:
     return page
 
 
-def write_file(arguments: WriteFileArguments, working_directory: Path) -> dict[str, Any]:
+def write_file(arguments: WriteFileArguments, place: Confined) -> dict[str, Any]:
     """Replace or create a file, all of it or nothing."""
-    place = confined.locate(arguments.path, working_directory)
     content = _bytes(arguments.content)
-    created = confined.write(place, content)
-    return {"path": place.relative, "bytes": len(content), "created": created}
+    name, created = confined.write(place, arguments.path, content)
+    return {"path": name, "bytes": len(content), "created": created}
 
 
-def edit_file(arguments: EditFileArguments, working_directory: Path) -> dict[str, Any]:
+def edit_file(arguments: EditFileArguments, place: Confined) -> dict[str, Any]:
     """Replace one exact text, or every match of it."""
-    place = confined.locate(arguments.path, working_directory)
-    content = confined.read(place)
+    name, content = confined.read(place, arguments.path)
     old, new = _bytes(arguments.old_string), _bytes(arguments.new_string)
     if old == new:
         raise ToolProblem("old_string and new_string are the same.")
@@ -106,19 +114,32 @@ def edit_file(arguments: EditFileArguments, working_directory: Path) -> dict[str
     matches = content.count(old)
     if matches == 0:
         raise ToolProblem(
-            f"old_string is not in {place.relative}. Read the file again: it must match exactly, "
+            f"old_string is not in {name}. Read the file again: it must match exactly, "
             "with its spaces and line ends."
         )
     if matches > 1 and not arguments.replace_all:
         raise ToolProblem(
-            f"old_string is {matches} times in {place.relative} (lines "
+            f"old_string is {matches} times in {name} (lines "
             f"{_line_numbers(content, old)}). Add context to make it unique, or set replace_all."
         )
     changed = content.replace(old, new)
-    if len(changed) > confined.FILE_BYTES_MAX:
-        raise ToolProblem(f"{place.relative} would grow beyond 16 MiB.")
-    confined.write(place, changed)
-    return {"path": place.relative, "replacements": matches}
+    if len(changed) > FILE_BYTES_MAX:
+        raise ToolProblem(f"{name} would grow beyond 16 MiB.")
+    confined.write(place, arguments.path, changed)
+    return {"path": name, "replacements": matches}
+
+
+def list_files(arguments: ListFilesArguments, place: Confined) -> dict[str, Any]:
+    """The entries of one folder, or every path below it that matches the glob."""
+    if arguments.glob is None:
+        return list_folder(place, arguments.path)
+    asked = {"path": arguments.path, "glob": arguments.glob, "pattern": None}
+    return SEARCHES.search(place, asked)
+
+
+def grep(arguments: GrepArguments, place: Confined) -> dict[str, Any]:
+    """Matching lines as `path:line:text`, binary and very large files left out."""
+    return SEARCHES.search(place, arguments.model_dump())
 
 
 def _bytes(text: str) -> bytes:

@@ -1,4 +1,8 @@
-"""Looking through folders below the working directory: `list_files` and `grep`, both bounded."""
+"""Looking through folders below the working directory: entries, globs and patterns, all bounded.
+
+What matches a glob or a pattern runs in a process of its own (`search_process.py`): a model's
+pattern may take all the time and memory that it is given.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,18 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import regex
 
 from holdfast.agent.tools import confined
 from holdfast.agent.tools.outcome import ToolProblem
-from holdfast.agent.tools.specs import GrepArguments, ListFilesArguments
+from holdfast.folders.access import Access, Names
+from holdfast.folders.confined import FILE_BYTES_MAX, Confined, scanned
+from holdfast.folders.walking import Found, judged
 
 ENTRIES_MAX = 1000
 VISITED_MAX = 200_000
-MATCHES_MAX = 200
-BUDGET_S = 10.0
-SEARCH_BYTES_MAX = 4 * 1024 * 1024
-LINE_CHARS_MAX = 10_000
-SHOWN_CHARS_MAX = 300
+DEPTH_MAX = 100
+BUDGET_S = 8.0
 # The whole answer stays below the 32 KiB at which tool outputs are cut for the model.
 ANSWER_CHARS_MAX = 24_000
 # Generated folders are full of matches that nobody asked about; a pattern may still name them.
@@ -51,182 +51,71 @@ class Walk:
         return self.stopped is None
 
 
-def list_files(arguments: ListFilesArguments, working_directory: Path) -> dict[str, Any]:
-    """The entries of one folder, or every path below it that matches the glob."""
-    place = confined.locate(arguments.path, working_directory)
+@dataclass(frozen=True)
+class Folder:
+    """A folder on a walk, its files sorted; `prefix` is its path from where the walk began."""
+
+    descriptor: int
+    names: Names
+    access: Access
+    prefix: str
+    files: list[str]
+
+
+def list_folder(place: Confined, path: str) -> dict[str, Any]:
+    """The entries of one folder; a folder ends with a slash."""
     walk = Walk()
-    if arguments.glob is not None:
-        wanted = compile_glob(arguments.glob)
-        below = _below(place, arguments.glob, walk)
-        found = [_shown(place, path) for path in below if _fits(wanted, path)]
-    else:
-        found = list(_entries(place, walk))
+    with confined.explained(place.path, path), place.find(confined.checked(path)) as found:
+        _must_be_folder(found)
+        names = tuple(found.names)
+        entries = [
+            shown((*names, name)) + ("/" if is_folder else "")
+            for name, is_folder in _entries(place, found.folder, names, found.access[-1], walk)
+        ]
+        return listed(shown(names), entries, walk)
+
+
+def listed(path: str, found: list[str], walk: Walk) -> dict[str, Any]:
+    """The answer of `list_files`, sorted and cut."""
     found.sort()
-    shown = _within(found[:ENTRIES_MAX])
-    return {
-        "path": place.relative,
-        "files": shown,
-        "count": len(found),
-        **_cut_note(walk, cut=len(shown) < len(found)),
-    }
+    kept = within(found[:ENTRIES_MAX])
+    note = cut_note(walk, cut=len(kept) < len(found))
+    return {"path": path, "files": kept, "count": len(found), **note}
 
 
-def grep(arguments: GrepArguments, working_directory: Path) -> dict[str, Any]:
-    """Matching lines as `path:line:text`, binary and very large files left out."""
-    pattern = _compile(arguments.pattern)
-    place = confined.locate(arguments.path, working_directory)
-    glob = arguments.glob or ""
-    wanted = compile_glob(glob) if glob else None
-    walk = Walk()
-    matches: list[str] = []
-    searched = 0
-    for path, content in _contents(place, glob, wanted, walk):
-        searched += 1
-        for number, line in enumerate(content.splitlines(), start=1):
-            if _search(pattern, line[:LINE_CHARS_MAX], walk):
-                matches.append(f"{path}:{number}:{line[:SHOWN_CHARS_MAX]}")
-            if len(matches) > MATCHES_MAX or walk.stopped:
-                break
-        if len(matches) > MATCHES_MAX or walk.stopped:
-            break
-    shown = _within(matches[:MATCHES_MAX])
-    cut = _cut_note(walk, cut=len(shown) < len(matches))
-    return {"matches": shown, "count": len(shown), "files_searched": searched, **cut}
+def folders(place: Confined, found: Found, glob: str, walk: Walk) -> Iterator[Folder]:
+    """The folder that was found and those below it; links to folders are not entered."""
+    _must_be_folder(found)
+    top = (found.folder, tuple(found.names), found.access[-1])
+    yield from _below(place, top, "", glob, walk)
 
 
-def compile_glob(glob: str) -> Any:
-    """A pattern for relative paths; without a slash it is about the name, at any depth."""
-    if glob.count("*") > 20:
-        raise ToolProblem("The glob has more than 20 stars.")
-    source = glob.removeprefix("./")
-    prefix = "" if "/" in source else "(?:.*/)?"
+def file_text(place: Confined, folder: Folder, name: str, limit: int) -> str | None:
+    """The text of a file; None for what is binary, large, a link, hidden or gone since."""
     try:
-        return regex.compile(prefix + _glob_source(source.lstrip("/")))
-    except regex.error as error:
-        raise ToolProblem(f"The glob is not valid: {error}") from error
-
-
-def _glob_source(glob: str) -> str:
-    pieces = regex.findall(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]|.", glob, regex.DOTALL)
-    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(known.get(piece) or _literal(piece) for piece in pieces)
-
-
-def _literal(piece: str) -> str:
-    if len(piece) > 1 and piece.startswith("["):
-        inner = piece[1:-1].replace("\\", r"\\").replace("[", r"\[")
-        return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
-    return str(regex.escape(piece))
-
-
-def _compile(pattern: str) -> Any:
-    try:
-        return regex.compile(pattern)
-    except (regex.error, RecursionError, OverflowError) as error:
-        raise ToolProblem(f"The pattern is not a valid regular expression: {error}") from error
-
-
-def _search(pattern: Any, line: str, walk: Walk) -> bool:
-    try:
-        # The limit stops a catastrophic pattern; `concurrent` lets other threads run meanwhile.
-        return bool(pattern.search(line, timeout=max(walk.left_s(), 0.001), concurrent=True))
-    except TimeoutError:
-        walk.stopped = "out of time; use a simpler pattern or a smaller folder"
-        return False
-
-
-def _fits(wanted: Any, path: str) -> bool:
-    try:
-        return bool(wanted.fullmatch(path.rstrip("/"), timeout=1.0))
-    except TimeoutError:
-        raise ToolProblem("The glob takes too long to match; use a simpler one.") from None
-
-
-def _entries(place: confined.Place, walk: Walk) -> Iterator[str]:
-    with confined.folder_at(place) as folder, os.scandir(folder) as entries:
-        for entry in entries:
-            if not walk.may_visit():
-                return
-            yield _shown(place, entry.name) + ("/" if _is_folder(entry) else "")
-
-
-def _below(place: confined.Place, glob: str, walk: Walk) -> Iterator[str]:
-    """Every file below the place, relative to it; links to folders are not entered."""
-    for prefix, _, files, _ in _folders(place, glob):
-        for name in files:
-            if not walk.may_visit():
-                return
-            yield prefix + name
-
-
-def _contents(
-    place: confined.Place, glob: str, wanted: Any, walk: Walk
-) -> Iterator[tuple[str, str]]:
-    """The text files to search, as (path from the working directory, content)."""
-    if _is_file(place):
-        yield place.relative, _text(confined.read(place)) or ""
-        return
-    for prefix, _, files, folder in _folders(place, glob):
-        for name in sorted(files):
-            if not walk.may_visit():
-                return
-            if wanted is not None and not _fits(wanted, prefix + name):
-                continue
-            text = _open_text(name, folder)
-            if text is not None:
-                yield _shown(place, prefix + name), text
-
-
-def _folders(place: confined.Place, glob: str) -> Iterator[tuple[str, list[str], list[str], int]]:
-    with confined.folder_at(place) as top:
-        for base, folders, files, folder in os.fwalk(".", dir_fd=top, follow_symlinks=False):
-            folders[:] = sorted(
-                name for name in folders if name not in SKIPPED_FOLDERS or name in glob
-            )
-            prefix = base.removeprefix(".").removeprefix("/")
-            yield (f"{prefix}/" if prefix else ""), folders, files, folder
-
-
-def _open_text(name: str, folder: int) -> str | None:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(name, flags, dir_fd=folder)
-    except OSError:
-        # Unreadable, a link, or gone since: a search goes on without it.
-        return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > SEARCH_BYTES_MAX:
-            return None
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return _text(file.read(SEARCH_BYTES_MAX))
+        names = (*folder.names, name)
+        return text_of(place.read_in(folder.descriptor, names, folder.access, limit=limit))
     except OSError:
         return None
-    finally:
-        os.close(descriptor)
 
 
-def _text(content: bytes) -> str | None:
+def found_text(place: Confined, found: Found) -> str:
+    """The text of the one file that was asked for; nothing when it is binary."""
+    return text_of(place.read(found, limit=FILE_BYTES_MAX)) or ""
+
+
+def text_of(content: bytes) -> str | None:
+    """The bytes as text, unless they are none."""
     return None if b"\0" in content[:8192] else content.decode("utf-8", errors="replace")
 
 
-def _is_file(place: confined.Place) -> bool:
-    return Path(place.root, *place.parts).is_file()
+def shown(names: Names) -> str:
+    """A path as the model should name it."""
+    return confined.printable("/".join(names) or ".")
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _shown(place: confined.Place, name: str) -> str:
-    path = f"{place.relative}/{name}" if place.parts else name
-    return confined.printable(path)
-
-
-def _within(lines: list[str]) -> list[str]:
+def within(lines: list[str]) -> list[str]:
+    """The first lines that fit into an answer."""
     kept: list[str] = []
     room = ANSWER_CHARS_MAX
     for line in lines:
@@ -237,9 +126,87 @@ def _within(lines: list[str]) -> list[str]:
     return kept
 
 
-def _cut_note(walk: Walk, *, cut: bool) -> dict[str, Any]:
+def cut_note(walk: Walk, *, cut: bool) -> dict[str, Any]:
+    """Whether something was left out, and why."""
     if walk.stopped:
         return {"truncated": True, "note": f"stopped early: {walk.stopped}"}
     if cut:
         return {"truncated": True, "note": "more than fits; narrow the path, pattern or glob"}
     return {"truncated": False}
+
+
+def _must_be_folder(found: Found) -> None:
+    if found.missing:
+        raise ToolProblem(f"{shown(found.path)}: No such file or directory")
+    if found.file is not None:
+        raise ToolProblem(f"{shown(found.path)}: Not a directory")
+
+
+def _below(
+    place: Confined, top: tuple[int, Names, Access], prefix: str, glob: str, walk: Walk
+) -> Iterator[Folder]:
+    descriptor, names, access = top
+    files: list[str] = []
+    inner: list[str] = []
+    for name, is_folder in _entries(place, descriptor, names, access, walk):
+        (inner if is_folder else files).append(name)
+    yield Folder(descriptor, names, access, prefix, sorted(files))
+    if prefix.count("/") >= DEPTH_MAX:
+        walk.stopped = walk.stopped or f"folders deeper than {DEPTH_MAX}"
+        return
+    for name in sorted(inner):
+        if walk.stopped:
+            return
+        if name in SKIPPED_FOLDERS and name not in glob:
+            continue
+        try:
+            following, inside = judged(place.judge, descriptor, (*names, name), access)
+        except OSError:
+            continue  # gone since, or hidden
+        try:
+            if stat.S_ISDIR(os.fstat(following).st_mode):
+                deeper = (following, (*names, name), inside)
+                yield from _below(place, deeper, f"{prefix}{name}/", glob, walk)
+        finally:
+            os.close(following)
+
+
+def _entries(
+    place: Confined, folder: int, names: Names, access: Access, walk: Walk
+) -> Iterator[tuple[str, bool]]:
+    """Name and whether it is a folder, a link by what it leads to; hidden ones are left out."""
+    try:
+        with scanned(folder) as entries:
+            for entry in entries:
+                if not walk.may_visit():
+                    return
+                if not _is_hidden(place, entry, folder, names, access):
+                    yield entry.name, _is_folder(place, entry, names)
+    except PermissionError:
+        if not names:
+            raise
+
+
+def _is_hidden(
+    place: Confined, entry: os.DirEntry[str], folder: int, names: Names, access: Access
+) -> bool:
+    path = (*names, entry.name)
+    if place.judge.of_name(path, access) is Access.HIDDEN:
+        return True
+    if not place.judge.may_know(entry.inode()):
+        return False
+    try:
+        os.close(judged(place.judge, folder, path, access)[0])
+    except OSError:
+        return True
+    return False
+
+
+def _is_folder(place: Confined, entry: os.DirEntry[str], names: Names) -> bool:
+    try:
+        if not entry.is_symlink():
+            return entry.is_dir(follow_symlinks=False)
+        with place.find("/".join((*names, entry.name))) as found:
+            return found.is_folder
+    except OSError:
+        return False

@@ -11,7 +11,7 @@ from holdfast.agent.tools.arguments import Arguments
 from holdfast.agent.tools.tool_spec import OUTPUT_BYTES_MAX, Need, ToolSpec, by_argument
 from holdfast.domain.memory import DEFAULT_LIMIT as MEMORY_HITS
 from holdfast.domain.memory import MAX_LIMIT as MEMORY_HITS_MAX
-from holdfast.domain.tools import CHECKPOINT_TOOL, ISSUE_TOOL, TODO_TOOL, ToolKind
+from holdfast.domain.tools import CHECKPOINT_TOOL, ISSUE_TOOL, SHELL_TOOL, TODO_TOOL, ToolKind
 
 READ_LINES = 2000
 SHELL_TIMEOUT_S = 120
@@ -41,7 +41,7 @@ class ShellArguments(Arguments):
 
 
 SHELL = ToolSpec(
-    name="shell",
+    name=SHELL_TOOL,
     description=(
         "Run a shell command in the session's working directory and wait for it. Answers the exit "
         "code and the last 32 KiB of its output. Set `terminal` for programs that need a terminal."
@@ -51,6 +51,8 @@ SHELL = ToolSpec(
     summarised_by=by_argument("command"),
     # The terminal host keys the process by the tool call's id: a repeat attaches, it never re-runs.
     repeat_safe=True,
+    # The command runs elsewhere, for up to an hour: workers come and go without its doing.
+    deaths_max=10,
     default_timeout_s=SHELL_TIMEOUT_S,
     # It keeps the last 32 KiB itself; what JSON adds to them must not cut its end and its code.
     output_bytes_max=2 * OUTPUT_BYTES_MAX,
@@ -194,6 +196,7 @@ CHECKPOINT = ToolSpec(
     arguments=CheckpointArguments,
     kind=ToolKind.OTHER,
     summarised_by=by_argument("reason"),
+    on_host=False,
 )
 
 
@@ -238,6 +241,7 @@ TODO = ToolSpec(
     kind=ToolKind.OTHER,
     summarised_by=_operations,
     needs_issue=True,
+    on_host=False,
 )
 
 
@@ -264,6 +268,7 @@ ISSUE = ToolSpec(
     kind=ToolKind.OTHER,
     summarised_by=by_argument("op"),
     needs_issue=True,
+    on_host=False,
 )
 
 
@@ -289,6 +294,7 @@ SUBAGENT = ToolSpec(
     # Its child workflow is named after the tool call's id, so a repeat finds the one that runs.
     repeat_safe=True,
     needs=Need.SUBAGENTS,
+    on_host=False,
 )
 
 
@@ -311,6 +317,7 @@ SESSION_SEARCH = ToolSpec(
     read_only=True,
     parallel=True,
     repeat_safe=True,
+    on_host=False,
 )
 
 

@@ -37,6 +37,8 @@ class ToolSpec:
     read_only: bool = False  # changes nothing: a call needs no note in the database at its start
     parallel: bool = False  # may run at the same time as its neighbours
     repeat_safe: bool = False  # running it twice after a crash does no harm
+    on_host: bool = True  # it touches files or processes: made where the session's are
+    deaths_max: int = 2  # so many workers may end during one call; then it is not tried again
     needs_issue: bool = False  # refused while no issue is bound to the session
     needs: Need | None = None  # not offered without it
     default_timeout_s: float | None = None  # when a call names none

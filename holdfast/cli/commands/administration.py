@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.output import AsJson, emit, emit_shown, print_table, size
+from holdfast.domain.cages.shown import in_words
 
 SLOW_S = 600.0
 LOOK_EVERY_S, LOOK_ON_S = 0.2, 3_600.0
@@ -34,7 +35,10 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Read and hash every blob too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check that rows, blobs, heads and hash chains agree; exit code 1 when they do not."""
+    """Check that rows, blobs, heads and hash chains agree, and tell which cage holds programs.
+
+    The exit code is 1 when they do not agree.
+    """
     from holdfast.cli.connection import connect
 
     with connect(timeout_s=SLOW_S) as client:
@@ -43,6 +47,8 @@ def doctor(
     lines = [json.dumps(issue, ensure_ascii=False) for issue in answer["issues"]] or ["sound"]
     lines += [kind["words"] for kind in answer["dangling"]]
     lines += [f"warning: {warning}" for warning in answer["warnings"]]
+    # A server of an earlier release does not tell it.
+    lines += [in_words(answer["cage"])] if "cage" in answer else []
     emit(answer, as_json=as_json, text="\n".join(lines))
     if answer["status"] != "ok":
         raise typer.Exit(EXIT_FAILED)

@@ -12,6 +12,9 @@ import typer
 from holdfast.cli.exit_codes import EXIT_FAILED, EXIT_PAUSED, EXIT_QUEUED, EXIT_USAGE
 from holdfast.cli.output import AsJson, SessionName, ago, dollars, emit, emit_table
 
+# What fits on a screen (H-036); a page of the API has 50.
+RECENT = 20
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
@@ -26,10 +29,10 @@ def ls(
     source: Annotated[str | None, typer.Option(help="Only sessions from this source.")] = None,
     q: Annotated[str | None, typer.Option("--query", "-q", help="Words in title or text.")] = None,
     archived: Annotated[bool, typer.Option(help="Archived ones instead.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = RECENT,
     as_json: AsJson = False,
 ) -> None:
-    """List your sessions, newest activity first."""
+    """List your 20 most recent sessions, newest activity first."""
     from holdfast.cli.connection import connect
 
     with connect() as client:
@@ -74,11 +77,18 @@ def show(
         f"messages {found.get('message_count')}, tool calls {found.get('tool_call_count')}, "
         f"tokens {usage.get('input_tokens')} in / {usage.get('output_tokens')} out, "
         f"cost {dollars(usage.get('estimated_cost_usd'))}",
+        *_withheld_lines(found),
         "",
         *[history_line(message) for message in said],
     ]
     answer = {**found, "messages": said} if messages else found
     emit(answer, as_json=as_json, text="\n".join(lines))
+
+
+def _withheld_lines(session: Any) -> list[str]:
+    """What of the project file the session runs without."""
+    withheld = ", ".join(session.get("withheld") or [])
+    return [f"not trusted when it began, so not in force: {withheld}"] if withheld else []
 
 
 def new(
@@ -227,7 +237,9 @@ def _create(
     model: str | None = None,
     issue: str | None = None,
 ) -> Any:
-    project = client.load_project(str(path.resolve()))
+    from holdfast.cli.trust import settle
+
+    project = settle(client, client.load_project(str(path.resolve())))
     fields = {"title": title, "model_override": model, "source": source, "bound_issue": issue}
     chosen = {key: value for key, value in fields.items() if value is not None}
     return client.create(project["id"], **chosen)

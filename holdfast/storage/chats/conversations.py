@@ -61,10 +61,9 @@ def _new_session(db: Db, home: Path, place: Place, chat: ChatSession, wanted: Wa
         db,
         SessionRow(
             id=session_id,
-            project_id=project.id,
             created_by=place.operator_id,
             working_directory=folder,
-            dsl_hash=project.dsl_hash,
+            **projects.session_columns(project),
             source=wanted.source or (before.source if before else None) or "chat",
             mode=chat.mode,
         ),

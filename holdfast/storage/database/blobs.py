@@ -18,7 +18,11 @@ from holdfast.storage.database.tables_history import Blob
 
 
 class BlobMissing(Exception):
-    """The bytes of a committed blob are gone or changed."""
+    """The bytes of a committed blob are not there; on a shared folder they may be on their way."""
+
+
+class BlobDamaged(BlobMissing):
+    """There are other bytes under the blob's name."""
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,32 @@ from random import Random
 from typing import TypeVar
 
 from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 from sqlmodel import Session
 
+from holdfast.storage.database.postgres import PostgresOptions, normal_url, pooled_engine
 from holdfast.storage.database.sqlite_driver import connect_hook, dbapi_module
-from holdfast.storage.database.trouble import StoreBusy, is_passing, unwritable
+from holdfast.storage.database.trouble import (
+    StoreAway,
+    StoreBusy,
+    is_away,
+    is_passing,
+    is_timeout,
+    unwritable,
+)
 from holdfast.storage.database.write_lock import WriteLock
 
 Db = Session
 T = TypeVar("T")
 
 WRITE_BUDGET_S = 20.0
+# A database that starts again is back within this time; one that is away for longer is said to be.
+AWAY_BUDGET_S = 1.0
+# Between two attempts everybody is told so at once: no thread waits for what will not come.
+AWAY_REST_S = 0.5
+AWAY_WORDS = "the database does not answer; try again"
 RETRY_MIN_S, RETRY_MAX_S = 0.020, 0.150
 _random = Random()
 CHECKPOINT_EVERY_N_WRITES = 50
@@ -35,10 +49,17 @@ HIDE_PARAMETERS = True
 class Store:
     """The database of this process. `write` and `read` run a function in one transaction."""
 
-    def __init__(self, url: str, *, synchronous: str = "FULL") -> None:
+    def __init__(
+        self, url: str, *, synchronous: str = "FULL", postgres: PostgresOptions | None = None
+    ) -> None:
         self.url = normal_url(url)
+        options = postgres or PostgresOptions()
+        # Past a pooler: for LISTEN, locks and migrations.
+        self.direct_url = normal_url(options.direct_url or url)
         self.is_sqlite = self.url.startswith("sqlite")
         self._writes = 0
+        # Zero while the database answers.
+        self._away_until = 0.0
         self._in_process = threading.Lock()
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix="store-write")
         self._reader_threads = ThreadPoolExecutor(READERS, thread_name_prefix="store-read")
@@ -49,33 +70,20 @@ class Store:
             self.reader = _sqlite_engine(self.url, synchronous, readonly=True)
         else:
             self._lock = None
-            self.writer = self.reader = create_engine(
-                self.url,
-                pool_size=READERS + 2,
-                max_overflow=10,
-                pool_pre_ping=True,
-                hide_parameters=HIDE_PARAMETERS,
+            self.writer = self.reader = pooled_engine(
+                self.url, options, hide_parameters=HIDE_PARAMETERS
             )
 
     def write(self, work: Callable[[Db], T]) -> T:
         """Run `work` in one write transaction; it may run again, so it must be repeatable."""
         deadline = time.monotonic() + WRITE_BUDGET_S
-        while True:
-            try:
-                return self._write_once(work, deadline)
-            except (OperationalError, DBAPIError) as error:
-                if (full := unwritable(error)) is not None:
-                    raise full from error
-                if not is_passing(error):
-                    raise
-                if time.monotonic() > deadline:
-                    raise StoreBusy("the database is busy; try again") from error
-                time.sleep(_random.uniform(RETRY_MIN_S, RETRY_MAX_S))
+        return self._insist(lambda: self._write_once(work, deadline), deadline)
 
     def read(self, work: Callable[[Db], T]) -> T:
-        """Run `work` in one read transaction; it never waits for a writer."""
-        with Session(self.reader, expire_on_commit=False) as db:
-            return work(db)
+        """Run `work` in one read transaction; it never waits for a writer. It may run again."""
+        if self.is_sqlite:
+            return self._read_once(work)
+        return self._insist(lambda: self._read_once(work), time.monotonic() + WRITE_BUDGET_S)
 
     async def awrite(self, work: Callable[[Db], T]) -> T:
         """`write`, off the event loop. A cancelled caller leaves a whole transaction behind."""
@@ -95,6 +103,37 @@ class Store:
         self.reader.dispose()
         if self._lock is not None:
             self._lock.close()
+
+    def _insist(self, attempt: Callable[[], T], deadline: float) -> T:
+        """The attempt's answer; a busy database is asked for long, one that is away briefly."""
+        if time.monotonic() < self._away_until:
+            raise StoreAway(AWAY_WORDS)
+        away_deadline: float | None = 0.0 if self._away_until else None
+        while True:
+            try:
+                answer = attempt()
+            except PoolTimeout as error:
+                raise StoreBusy("all connections to the database are in use; try again") from error
+            except DBAPIError as error:
+                final = _final(error, deadline)
+                if final is error:
+                    raise
+                if final is not None:
+                    raise final from error
+                if is_away(error):
+                    now = time.monotonic()
+                    away_deadline = now + AWAY_BUDGET_S if away_deadline is None else away_deadline
+                    if now >= away_deadline:
+                        self._away_until = now + AWAY_REST_S
+                        raise StoreAway(AWAY_WORDS) from error
+                time.sleep(_random.uniform(RETRY_MIN_S, RETRY_MAX_S))
+            else:
+                self._away_until = 0.0
+                return answer
+
+    def _read_once(self, work: Callable[[Db], T]) -> T:
+        with Session(self.reader, expire_on_commit=False) as db:
+            return work(db)
 
     def _write_once(self, work: Callable[[Db], T], deadline: float) -> T:
         with self._in_process:
@@ -120,12 +159,17 @@ class Store:
             raw.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def normal_url(url: str) -> str:
-    """The URL with the driver that we ship."""
-    for prefix in ("postgresql://", "postgres://"):
-        if url.startswith(prefix):
-            return "postgresql+psycopg://" + url.removeprefix(prefix)
-    return url
+def _final(error: DBAPIError, deadline: float) -> Exception | None:
+    """What to raise instead of another attempt; None when another one may help."""
+    if (full := unwritable(error)) is not None:
+        return full
+    if is_timeout(error):
+        return StoreBusy("the database took too long over this; try again")
+    if not is_passing(error):
+        return error
+    if time.monotonic() > deadline:
+        return StoreBusy("the database is busy; try again")
+    return None
 
 
 def _sqlite_engine(url: str, synchronous: str, *, readonly: bool) -> Engine:

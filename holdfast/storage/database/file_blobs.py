@@ -16,13 +16,13 @@ import zstandard
 
 from holdfast.domain.canonical import sha256
 from holdfast.domain.clock import now_ms
-from holdfast.storage.database.blobs import BlobMissing, BlobStore, StoredBlob
+from holdfast.storage.database.blobs import BlobDamaged, BlobMissing, BlobStore, StoredBlob
 from holdfast.storage.database.rows import fresh
 from holdfast.storage.database.tables_history import Blob
 from holdfast.storage.database.trouble import StoreRefused, unwritable_file
 
 COMPRESS_FROM_BYTES = 256
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class FileBlobStore(BlobStore):
@@ -35,7 +35,7 @@ class FileBlobStore(BlobStore):
         """A file that is there already is touched, not written again."""
         digest = sha256(data)
         compressed = len(data) >= COMPRESS_FROM_BYTES
-        key = _key(digest)
+        key = blob_key(digest)
         path = self._root / key
         if not _touched(path):
             self._write(path, zstandard.compress(data) if compressed else data)
@@ -59,14 +59,9 @@ class FileBlobStore(BlobStore):
             raw = self._path(blob_id).read_bytes()
         except OSError as error:
             raise BlobMissing(f"blob {blob_id} is gone") from error
-        if sha256(raw) == digest:
-            return BytesIO(raw)
-        try:
-            data = zstandard.decompress(raw)
-        except zstandard.ZstdError as error:
-            raise BlobMissing(f"blob {blob_id} is damaged") from error
-        if sha256(data) != digest:
-            raise BlobMissing(f"blob {blob_id} is damaged")
+        data = decoded(raw, digest)
+        if data is None:
+            raise BlobDamaged(f"blob {blob_id} is damaged")
         return BytesIO(data)
 
     def exists(self, blob_id: str) -> bool:
@@ -78,7 +73,7 @@ class FileBlobStore(BlobStore):
     def list(self) -> Iterator[StoredBlob]:
         """One folder at a time; a file that goes away meanwhile is left out."""
         for path, facts in self._files():
-            if _DIGEST.fullmatch(path.name):
+            if DIGEST.fullmatch(path.name):
                 yield StoredBlob(f"sha256:{path.name}", facts.st_size, facts.st_mtime)
 
     def delete(self, blob_id: str, *, before_s: float) -> bool:
@@ -97,7 +92,7 @@ class FileBlobStore(BlobStore):
         drafts = [
             path
             for path, facts in self._files()
-            if not _DIGEST.fullmatch(path.name) and facts.st_mtime < before_s
+            if not DIGEST.fullmatch(path.name) and facts.st_mtime < before_s
         ]
         for path in drafts:
             path.unlink(missing_ok=True)
@@ -105,10 +100,10 @@ class FileBlobStore(BlobStore):
 
     def _path(self, blob_id: str) -> Path:
         digest = blob_id.removeprefix("sha256:")
-        if not _DIGEST.fullmatch(digest):
+        if not DIGEST.fullmatch(digest):
             # An imported row may name anything: never a file outside of the folder.
             raise BlobMissing(f"blob {blob_id} is gone")
-        return self._root / _key(digest)
+        return self._root / blob_key(digest)
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         for path in self._root.glob("sha256/*/*/*"):
@@ -165,5 +160,17 @@ def _touched(path: Path) -> bool:
     return True
 
 
-def _key(digest: str) -> str:
+def decoded(raw: bytes, digest: str) -> bytes | None:
+    """The bytes of this hash, stored as they are or compressed; None when they are not in there."""
+    if sha256(raw) == digest:
+        return raw
+    try:
+        data = zstandard.decompress(raw)
+    except zstandard.ZstdError:
+        return None
+    return data if sha256(data) == digest else None
+
+
+def blob_key(digest: str) -> str:
+    """Where a blob lies below the root of its store."""
     return f"sha256/{digest[:2]}/{digest[2:4]}/{digest}"

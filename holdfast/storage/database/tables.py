@@ -56,6 +56,11 @@ class Project(SQLModel, table=True):
     dsl_hash: str = ""
     # Sessions that began before 0007 have the hash of the file's meaning, not of its bytes.
     dsl_meaning: str | None = None
+    # What new sessions run with, and what the operator trusted last: hashes in project_files.
+    file_hash: str | None = None
+    trusted_hash: str | None = None
+    # What the file allows beyond the trusted one; empty when all of it is in force.
+    loosens: list[dict[str, Any]] | None = Field(default=None, sa_column=json_column())
     error: dict[str, Any] | None = Field(default=None, sa_column=json_column())
     running_limit: int = 4
     next_issue_number: int = 1
@@ -103,6 +108,10 @@ class SessionRow(SQLModel, table=True):
     bound_issue: str | None = Field(default=None, index=True, foreign_key="issues.id")
     working_directory: str
     dsl_hash: str
+    # The project file in force; sessions of before 0008 run with the one of their `dsl_hash`.
+    file_hash: str | None = None
+    # The areas of the project file that nobody had trusted when the session began.
+    withheld: list[str] | None = Field(default=None, sa_column=json_column())
     current_head: str | None = None
     active_run: str | None = None
     current_checkpoint: str | None = None
@@ -134,6 +143,8 @@ class SessionRow(SQLModel, table=True):
     cost_source: str | None = None
     # Sessions with equal ids begin their requests with the same words: a fork has its source's.
     cache_id: str | None = None
+    # The machine with its files and processes; None until a step needs one.
+    host_id: str | None = Field(default=None, index=True)
 
 
 class InboxMessage(SQLModel, table=True):

@@ -215,6 +215,7 @@ class Pty(SQLModel, table=True):
     cage: str = "disabled"
     created_by: str = "operator"
     attached_at: int | None = _big(default=None)  # an operator's client was first shown it
+    host_id: str | None = None  # where its processes are
 
 
 class PtyTranscript(SQLModel, table=True):
@@ -260,3 +261,12 @@ class Meta(SQLModel, table=True):
     __tablename__ = "meta"
     key: str = Field(primary_key=True)
     value: str = Field(sa_column=text_column(nullable=False))
+
+
+class FailedLogin(SQLModel, table=True):
+    """How many wrong tokens came from an address within ten seconds."""
+
+    __tablename__ = "failed_logins"
+    address: str = Field(primary_key=True)
+    slot: int = Field(primary_key=True)
+    count: int

@@ -114,7 +114,21 @@ def _row(db: Db, event: EventRow) -> SQLModel | None:
         return None
     place = table(model)
     found = db.connection().execute(select(place).where(place.c.id == event.row_id)).first()
-    return None if found is None else model(**found._mapping)
+    if found is None:
+        return None
+    row = model(**found._mapping)
+    # An imported event may name any row: only the same operator's is shown.
+    whose = row.id if isinstance(row, SessionRow) else getattr(row, "session_id", None)
+    return row if _same_operator(db, event.session_id, str(whose)) else None
+
+
+def _same_operator(db: Db, session_id: str, other_id: str) -> bool:
+    if session_id == other_id:
+        return True
+    sessions = table(SessionRow)
+    owners = select(sessions.c.created_by).where(sessions.c.id.in_((session_id, other_id)))
+    found = list(db.connection().execute(owners).scalars())
+    return len(found) == 2 and found[0] == found[1]
 
 
 def _causes(db: Db, event: EventRow, row: SQLModel | None) -> list[Cause]:
@@ -176,7 +190,9 @@ def _caused_by(db: Db, event: EventRow, cause: Cause) -> str | None:
     mine = about.where(_events.c.session_id == event.session_id, _events.c.seq < event.seq)
     found = db.connection().execute(mine.order_by(_events.c.seq).limit(1)).first()
     if found is None and event.kind == "session.forked":
-        source = event.data.get("source_session_id")
+        source = str(event.data.get("source_session_id"))
+        if not _same_operator(db, event.session_id, source):
+            return None
         theirs = about.where(_events.c.session_id == source).order_by(_events.c.seq).limit(1)
         found = db.connection().execute(theirs).first()
     return None if found is None else str(found.id)

@@ -13,10 +13,11 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import text
 
+from holdfast.domain.errors import Unavailable
 from holdfast.storage.database.engine import Db, Store
+from holdfast.storage.log.feed_postgres import CHANNEL, PostgresWatch
 from holdfast.storage.log.news import News, Places, places, read_news
 
-CHANNEL = "holdfast_feed"
 # Listens to every session.
 ANY = "*"
 POLL_S = 0.010
@@ -89,8 +90,10 @@ class Feed:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._underway: deque[None] = deque()
-        watch = _watch_sqlite if store.is_sqlite else _watch_postgres
-        self._watch: Callable[[Feed], None] = watch
+        self._notified = None if store.is_sqlite else PostgresWatch(store)
+        self._watch: Callable[[Feed], None] = (
+            _watch_sqlite if self._notified is None else self._notified.watch
+        )
 
     def listen(self, key: str, heard: Callable[[News | None], None] | None = None) -> Listener:
         """A bell for one session, or for `ANY`; use it as a context manager."""
@@ -124,6 +127,11 @@ class Feed:
             thread = self._thread
         if thread is not None:
             thread.join(timeout=5)
+
+    @property
+    def warning(self) -> str | None:
+        """What slows the feed down, in words for the operator."""
+        return None if self._notified is None else self._notified.warning
 
     @property
     def store(self) -> Store:
@@ -181,7 +189,7 @@ class Feed:
 
 
 def _driver_errors(store: Store) -> tuple[type[Exception], ...]:
-    return (store.reader.dialect.loaded_dbapi.Error, OSError)
+    return (store.reader.dialect.loaded_dbapi.Error, Unavailable, OSError)
 
 
 @contextlib.contextmanager
@@ -210,13 +218,3 @@ def _watch_sqlite(feed: Feed) -> None:
             moved = [key for key in keys if seen.get(key) != now.get(key)]
             feed.ring(moved, read_news(raw, seen, {key: now[key] for key in moved if key in now}))
             seen = {key: now.get(key, (0, 0)) for key in keys}
-
-
-def _watch_postgres(feed: Feed) -> None:
-    with _raw_connection(feed) as raw:
-        raw.autocommit = True
-        raw.execute(f"LISTEN {CHANNEL}")
-        feed.ring(feed.keys())
-        while feed.pause(0):
-            for notification in raw.notifies(timeout=0.5, stop_after=1):
-                feed.ring([notification.payload])

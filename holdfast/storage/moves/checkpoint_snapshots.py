@@ -182,7 +182,7 @@ def _agents(db: Db, session_id: str, paths: set[str]) -> dict[str, AgentSpec]:
     found: dict[str, AgentSpec] = {}
     if session is not None and paths:
         with contextlib.suppress(NotFound):
-            file = projects.file_by_hash(db, session.dsl_hash)
+            file = projects.file_of(db, session)
             for path in paths:
                 with contextlib.suppress(KeyError, ValueError):
                     found[path] = file.agent(path)

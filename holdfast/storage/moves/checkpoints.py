@@ -76,7 +76,7 @@ def create(
     insert_once(db, Checkpoint, row.model_dump())
     _announce(db, row)
     _archive_oldest(db, session_id)
-    head_id = heads.create(db, blobs, session_id, checkpoint_id=checkpoint_id)
+    head_id = heads.create_anyhow(db, blobs, session_id, checkpoint_id=checkpoint_id)
     _set(db, checkpoint_id, head_id=head_id)
     return get(db, session_id, checkpoint_id)
 
@@ -186,7 +186,7 @@ def resume(
         )
     if run is not None and run.state in runs.ACTIVE:
         runs.close(db, run.id, state="done", finish_reason="stop")
-        heads.create(db, blobs, session_id, run_id=run.id)
+        heads.create_anyhow(db, blobs, session_id, run_id=run.id)
     return sessions.move(
         db,
         session_id,

@@ -62,12 +62,16 @@ def fork(
         "project_id": source.project_id,
         "working_directory": source.working_directory,
         "dsl_hash": source.dsl_hash,
+        "file_hash": source.file_hash,
+        "withheld": source.withheld,
         "mode": source.mode,
         "model_override": source.model_override,
         "source": source.source,
         "cache_id": source.cache_id,
     }
     given = {name: value for name, value in columns.items() if value is not None}
+    if "dsl_hash" in given:
+        inherited.update(file_hash=None, withheld=None)
     row = SessionRow(
         **{**inherited, **given},
         id=new_session_id,

@@ -17,7 +17,7 @@ from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import HeadCreated
 from holdfast.storage.database import blobs as blob_rows
-from holdfast.storage.database.blobs import BlobStore
+from holdfast.storage.database.blobs import BlobMissing, BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, change, find_row, fresh, insert_once, made, table
 from holdfast.storage.database.tables import Message, Run, SessionRow, SubagentInvocation
@@ -76,16 +76,19 @@ def create(
     *,
     run_id: str | None = None,
     checkpoint_id: str | None = None,
+    whole: bool = False,
 ) -> str:
     """Write the head of a finished run or of a checkpoint, and point the session at it.
 
     Safe to repeat: one run or checkpoint has one head. The bytes are on disk before the row is.
+    With `whole` it holds everything and reads no head before it: for a basis whose blob is gone.
     """
     known = of(db, session_id, run_id=run_id, checkpoint_id=checkpoint_id)
     if known is not None:
         return known.id
     session = sessions.lock(db, session_id)
-    basis = find(db, session.current_head) if session.current_head else None
+    current = None if whole else session.current_head
+    basis = find(db, current) if current else None
     number = _last_number(db, session_id) + 1
     collections = _collections(db, blobs, session_id, basis, number)
     final = _final_message(db, run_id)
@@ -120,6 +123,22 @@ def create(
     created = HeadCreated(head_id=head.id, basis=head.basis)
     events.append(db, session_id, created, run_id=run_id, row=("head", head.id))
     return head.id
+
+
+def create_anyhow(
+    db: Db,
+    blobs: BlobStore,
+    session_id: str,
+    *,
+    run_id: str | None = None,
+    checkpoint_id: str | None = None,
+) -> str:
+    """`create`; whole when the head before it is gone, so that a session can always be moved."""
+    try:
+        return create(db, blobs, session_id, run_id=run_id, checkpoint_id=checkpoint_id)
+    except BlobMissing:
+        # The basis is read before anything is written.
+        return create(db, blobs, session_id, run_id=run_id, checkpoint_id=checkpoint_id, whole=True)
 
 
 def find(db: Db, head_id: str) -> Head | None:

@@ -13,6 +13,7 @@ from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound, ValidationFailed
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
+from holdfast.storage.database.rows import change, insert_once
 from holdfast.storage.database.tables import Operator, Token
 from holdfast.storage.database.tables_history import Meta
 
@@ -31,8 +32,13 @@ _BY_HASH = select(Token).where(col(Token.token_hash) == bindparam("hash"))
 
 def ensure_default(db: Db) -> Operator:
     """The operator of a machine with one person, made when missing."""
-    found = db.exec(select(Operator).where(Operator.name == DEFAULT_OPERATOR)).first()
-    return found or add(db, DEFAULT_OPERATOR)
+    named = select(Operator).where(Operator.name == DEFAULT_OPERATOR)
+    found = db.exec(named).first()
+    if found is None:
+        # Several APIs may start on an empty database at once.
+        insert_once(db, Operator, _fresh(db, DEFAULT_OPERATOR).model_dump())
+        found = db.exec(named).one()
+    return found
 
 
 def add(db: Db, name: str, *, running_limit: int | None = None) -> Operator:
@@ -41,11 +47,15 @@ def add(db: Db, name: str, *, running_limit: int | None = None) -> Operator:
         raise ValidationFailed("an operator's name has 1 to 63 of a-z, 0-9, '.', '_' and '-'")
     if db.exec(select(Operator).where(Operator.name == name)).first() is not None:
         raise Conflict(f"there is an operator named {name} already")
-    limit = running_limit if running_limit is not None else _default_limit(db)
-    operator = Operator(id=new_id(), name=name, created_at=now_ms(), running_limit=limit)
+    operator = _fresh(db, name, running_limit=running_limit)
     db.add(operator)
     db.flush()
     return operator
+
+
+def _fresh(db: Db, name: str, *, running_limit: int | None = None) -> Operator:
+    limit = running_limit if running_limit is not None else _default_limit(db)
+    return Operator(id=new_id(), name=name, created_at=now_ms(), running_limit=limit)
 
 
 def by_name(db: Db, name: str) -> Operator:
@@ -67,8 +77,8 @@ def set_default_limit(db: Db, limit: int) -> None:
     unset = col(Operator.running_limit).is_(None)
     by_default = or_(unset, col(Operator.running_limit) == before)
     db.exec(update(Operator).where(by_default).values(running_limit=limit))
-    db.merge(Meta(key=_LIMIT_KEY, value=str(limit)))
-    db.flush()
+    if not insert_once(db, Meta, {"key": _LIMIT_KEY, "value": str(limit)}):
+        change(db, Meta, _LIMIT_KEY, value=str(limit))
 
 
 def issue_token(

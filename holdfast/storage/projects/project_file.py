@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from pydantic import ValidationError
 from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.errors import DslInvalid, NotFound, ValidationFailed
 from holdfast.domain.project_file import ProjectFile
+from holdfast.folders.hidden import is_hidden
+from holdfast.folders.reading import read_below
 from holdfast.storage.projects import project_yaml
 from holdfast.storage.projects.project_yaml import Document, invalid
 
@@ -41,9 +44,7 @@ class LoadedFile:
 def load(folder: Path) -> LoadedFile:
     """The project file of `folder`; a folder without one gets the defaults."""
     documents = [
-        document
-        for name in (FILE, LOCAL_FILE)
-        if (document := _read(folder / FOLDER / name)) is not None
+        document for name in (FILE, LOCAL_FILE) if (document := _read(folder, name)) is not None
     ]
     base = next((document for document in documents if document.name == FILE), None)
     data = base.data if base is not None else {"project": default_name(folder)}
@@ -54,8 +55,11 @@ def load(folder: Path) -> LoadedFile:
     return _checked(folder, data, documents)
 
 
-def folder_of(path: str) -> Path:
-    """The real folder at `path`, or a refusal: only whole, existing folders are projects."""
+def folder_of(path: str, hidden: Iterable[Path] = ()) -> Path:
+    """The real folder at `path`, or a refusal: only whole, existing folders are projects.
+
+    None of the product's own is: `hidden` are their real paths.
+    """
     if not path or len(path) > PATH_CHARS_MAX or "\0" in path:
         raise ValidationFailed("path must be an absolute path of a folder")
     try:
@@ -70,6 +74,8 @@ def folder_of(path: str) -> Path:
         raise NotFound("no such folder") from None
     if not resolved.is_dir():
         raise ValidationFailed("path is not a folder")
+    if is_hidden(resolved, hidden):
+        raise ValidationFailed("path lies in Holdfast's own folders, where no project can be")
     return resolved
 
 
@@ -109,15 +115,14 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> Document | None:
+def _read(folder: Path, name: str) -> Document | None:
     try:
-        with path.open("rb") as file:
-            raw = file.read(project_yaml.BYTES_MAX + 1)
+        raw = read_below(folder, f"{FOLDER}/{name}", limit=project_yaml.BYTES_MAX + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise invalid(path.name, f"cannot be read: {error.strerror}") from None
-    return project_yaml.parse(path.name, raw)
+        raise invalid(name, f"cannot be read: {error.strerror}") from None
+    return project_yaml.parse(name, raw)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

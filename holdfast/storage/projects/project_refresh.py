@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.domain.errors import DslInvalid, ValidationFailed
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
+from holdfast.storage.hosts import hosts
 from holdfast.storage.projects import project_file, projects
 from holdfast.storage.projects.project_file import LoadedFile
 from holdfast.storage.projects.project_yaml import invalid
@@ -32,21 +34,27 @@ class ProjectRefresh:
         return await asyncio.to_thread(self._read, folder)
 
     async def take(self, project: Project) -> Project:
-        """The project as its file has it now."""
+        """The project as its file has it now; where its folder is elsewhere, as it was."""
+        here = await asyncio.to_thread(os.path.isdir, project.path)
+        if not here and await self._store.aread(hosts.are_several):
+            return project
         try:
             loaded = await self.read(Path(project.path))
         except DslInvalid as error:
             return await self.mark(project, error) if project.state == "ready" else project
-        if loaded.hash == project.dsl_hash and project.state == "ready":
+        # Without `file_hash` the project came by an import, and nobody has compared its file yet.
+        if loaded.hash == project.dsl_hash and project.state == "ready" and project.file_hash:
             return project
         applied, _ = await self.load(project.created_by, loaded)
         return applied
 
-    async def load(self, operator_id: str, loaded: LoadedFile) -> tuple[Project, bool]:
-        """The project of this file and whether it is new."""
+    async def load(
+        self, operator_id: str, loaded: LoadedFile, *, trust: bool = False
+    ) -> tuple[Project, bool]:
+        """The project of this file and whether it is new; `trust` puts all of it in force."""
         limit = self._default_limit()
         return await self._store.awrite(
-            lambda db: projects.load(db, operator_id, loaded, default_limit=limit)
+            lambda db: projects.load(db, operator_id, loaded, default_limit=limit, trust=trust)
         )
 
     async def mark(self, project: Project, error: DslInvalid) -> Project:

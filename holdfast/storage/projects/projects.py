@@ -9,16 +9,18 @@ from typing import Any
 from sqlalchemy import func
 from sqlmodel import col, select
 
+from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, DslInvalid, NotFound
 from holdfast.domain.events import DslChanged
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import OVER, State
-from holdfast.domain.project_file import ProjectFile
+from holdfast.domain.project_file import Limits, ProjectFile
+from holdfast.domain.trust import Comparison, compare
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.log import events
-from holdfast.storage.projects import project_file
+from holdfast.storage.projects import project_file, quotas
 from holdfast.storage.projects.project_file import LoadedFile
 
 PROJECTS_PER_PAGE_MAX = 500
@@ -30,16 +32,28 @@ SESSIONS_TOLD_MAX = 500
 
 
 def load(
-    db: Db, operator_id: str, loaded: LoadedFile, *, default_limit: int = 4
+    db: Db,
+    operator_id: str,
+    loaded: LoadedFile,
+    *,
+    default_limit: int = 4,
+    trust: bool = False,
 ) -> tuple[Project, bool]:
-    """The project of this folder and whether it is new; an old one takes the file as it is now."""
-    limit = loaded.running_sessions or default_limit
+    """The project of this folder and whether it is new; an old one takes the file as it is now.
+
+    With `trust` all of the file is in force from now on; without, only what loosens nothing.
+    """
     found = by_path(db, operator_id, str(loaded.path))
     if found is not None:
-        if found.dsl_hash not in (loaded.hash, loaded.meaning):
-            _tell_sessions(db, found, loaded.hash)
-        _apply(db, found, loaded, limit)
+        before = (found.dsl_hash, found.file_hash)
+        _apply(db, found, loaded, default_limit, trust=trust)
+        if before[0] not in (loaded.hash, loaded.meaning) or before[1] not in (
+            None,
+            found.file_hash,
+        ):
+            _tell_sessions(db, found, before[0])
         return found, False
+    quotas.require_room(db, operator_id, "projects")
     now = now_ms()
     project = Project(
         id=new_id(),
@@ -49,7 +63,7 @@ def load(
         created_at=now,
         updated_at=now,
     )
-    _apply(db, project, loaded, limit)
+    _apply(db, project, loaded, default_limit, trust=trust)
     return project, True
 
 
@@ -71,12 +85,15 @@ def mark_invalid(db: Db, operator_id: str, project_id: str, error: DslInvalid) -
     return project
 
 
-def _apply(db: Db, project: Project, loaded: LoadedFile, limit: int) -> None:
+def _apply(
+    db: Db, project: Project, loaded: LoadedFile, default_limit: int, *, trust: bool
+) -> None:
     """Take over a file that is valid; sessions that exist keep theirs (K-126)."""
-    keep_file(db, loaded.hash, loaded.content)
+    in_force = _put_in_force(db, project, loaded, default_limit, trust=trust)
     project.name = loaded.file.project
     project.dsl_hash, project.dsl_meaning = loaded.hash, loaded.meaning
-    project.running_limit = limit
+    said = loaded.running_sessions is not None
+    project.running_limit = in_force.limits.running_sessions if said else default_limit
     project.state = "ready"
     project.error = None
     project.updated_at = now_ms()
@@ -84,7 +101,41 @@ def _apply(db: Db, project: Project, loaded: LoadedFile, limit: int) -> None:
     db.flush()
 
 
-def _tell_sessions(db: Db, project: Project, new_hash: str) -> None:
+def _put_in_force(
+    db: Db, project: Project, loaded: LoadedFile, default_limit: int, *, trust: bool
+) -> ProjectFile:
+    """What of the file is in force, kept for new sessions; what loosens waits for the operator."""
+    if loaded.hash == project.trusted_hash == project.file_hash:
+        return file_by_hash(db, loaded.hash)  # loaded before 0008, and not written since
+    defaults = ProjectFile(
+        project=loaded.file.project, limits=Limits(running_sessions=default_limit)
+    )
+    trusted = trusted_file(db, project) or defaults
+    found = Comparison(loaded.file) if trust else compare(loaded.file, trusted)
+    project.file_hash = keep_in_force(db, found.in_force)
+    project.loosens = [one.as_json() for one in found.loosenings] or None
+    if project.loosens is None:
+        project.trusted_hash = project.file_hash
+        keep_file(db, loaded.hash, loaded.content)
+    return found.in_force
+
+
+def session_columns(project: Project) -> dict[str, Any]:
+    """The columns of a new session that say which project file it runs with."""
+    return {
+        "project_id": project.id,
+        "dsl_hash": project.dsl_hash,
+        "file_hash": project.file_hash,
+        "withheld": areas(project) or None,
+    }
+
+
+def areas(project: Project) -> list[str]:
+    """What the project's file loosens and nobody has trusted, each area once."""
+    return list(dict.fromkeys(one["area"] for one in project.loosens or ()))
+
+
+def _tell_sessions(db: Db, project: Project, old_hash: str) -> None:
     """Sessions that go on with the old file say so on their events channel."""
     open_states = [state.value for state in State if state not in OVER]
     rows = db.exec(
@@ -97,7 +148,7 @@ def _tell_sessions(db: Db, project: Project, new_hash: str) -> None:
         .order_by(col(SessionRow.last_active).desc())
         .limit(SESSIONS_TOLD_MAX)
     )
-    changed = DslChanged(project_id=project.id, old_hash=project.dsl_hash, new_hash=new_hash)
+    changed = DslChanged(project_id=project.id, old_hash=old_hash, new_hash=project.dsl_hash)
     for session_id in rows.all():
         events.append(db, session_id, changed)
 
@@ -107,6 +158,19 @@ def keep_file(db: Db, file_hash: str, content: dict[str, Any]) -> None:
     if db.get(ProjectFileRow, file_hash) is None:
         db.add(ProjectFileRow(hash=file_hash, content=content, created_at=now_ms()))
         db.flush()
+
+
+def keep_in_force(db: Db, file: ProjectFile) -> str:
+    """Store a file under the hash of what it says; what its bytes mean differs by version."""
+    content = file.model_dump(mode="json")
+    found = sha256(canonical(content))
+    keep_file(db, found, content)
+    return found
+
+
+def trusted_file(db: Db, project: Project) -> ProjectFile | None:
+    """The file of the project that its operator trusted last."""
+    return None if project.trusted_hash is None else file_by_hash(db, project.trusted_hash)
 
 
 def file_by_hash(db: Db, file_hash: str) -> ProjectFile:
@@ -120,6 +184,16 @@ def file_by_hash(db: Db, file_hash: str) -> ProjectFile:
     if len(_FILES) >= FILES_KEPT_MAX:
         _FILES.clear()
     return _FILES.setdefault(file_hash, ProjectFile.model_validate(row.content))
+
+
+def file_of(db: Db, session: SessionRow) -> ProjectFile:
+    """The project file in force for a session; sessions of before 0008 name it by its bytes."""
+    return file_by_hash(db, session.file_hash or session.dsl_hash)
+
+
+def file_in_force(db: Db, project: Project) -> ProjectFile:
+    """The project file that a new session would run with."""
+    return file_by_hash(db, project.file_hash or project.dsl_hash)
 
 
 def by_path(db: Db, operator_id: str, path: str) -> Project | None:
@@ -194,6 +268,12 @@ def view(project: Project, running: int) -> dict[str, Any]:
         "running": running,
         "limit": project.running_limit,
         "error": project.error,
+        "trust": {
+            "state": "pending" if project.loosens else "trusted",
+            "dsl_hash": project.dsl_hash,
+            "loosens": areas(project),
+            "details": project.loosens or [],
+        },
         "created_at": project.created_at,
         "updated_at": project.updated_at,
     }

@@ -12,6 +12,7 @@ from holdfast.domain.errors import NotFound, ValidationFailed
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables_library import Alias
+from holdfast.storage.projects import quotas
 
 NAME_CHARS_MAX = 128
 _aliases = table(Alias)
@@ -24,6 +25,8 @@ def put(db: Db, operator_id: str, name: str, session_id: str) -> dict[str, Any]:
         raise ValidationFailed(
             f"an alias has 1 to {NAME_CHARS_MAX} visible characters and no slash"
         )
+    if find(db, operator_id, clean) is None:
+        quotas.require_room(db, operator_id, "aliases")
     alias = {"operator_id": operator_id, "name": clean, "session_id": session_id}
     if not insert_once(db, Alias, {**alias, "created_at": now_ms()}):
         moved = _aliases.update().where(*_named(operator_id, clean))

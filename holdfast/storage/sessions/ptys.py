@@ -18,6 +18,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import find_row, insert_once, table
 from holdfast.storage.database.tables import Run
 from holdfast.storage.database.tables_history import Pty, PtyTranscript
+from holdfast.storage.hosts import hosts
 from holdfast.storage.log import events
 from holdfast.storage.sessions.leases import attach_lease, held
 
@@ -111,9 +112,17 @@ def of_session(db: Db, session_id: str, *, limit: int = 500) -> list[Pty]:
     return [Pty(**row._mapping) for row in db.connection().execute(rows)]
 
 
-def live(db: Db, *, limit: int = 10_000) -> list[Pty]:
-    """Every terminal that is not closed, of all sessions."""
-    rows = select(_ptys).where(_ptys.c.state != "closed").limit(limit)
+def live(db: Db, host_id: str, *, limit: int = 10_000) -> list[Pty]:
+    """Every terminal of this host that is not closed, of all sessions.
+
+    One of old does not say where it is; where there is one host only, it is there.
+    """
+    alone = not hosts.are_several(db)
+    here = _ptys.c.host_id == host_id
+    rows = select(_ptys).where(
+        _ptys.c.state != "closed", here | _ptys.c.host_id.is_(None) if alone else here
+    )
+    rows = rows.limit(limit)
     return [Pty(**row._mapping) for row in db.connection().execute(rows)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.engine import Db
@@ -16,6 +16,7 @@ from holdfast.storage.sessions import sessions
 
 FILES_MAX, WAITING_MAX = 500, 1000
 _sessions, _runs = table(SessionRow), table(Run)
+_FILE = func.coalesce(_sessions.c.file_hash, _sessions.c.dsl_hash)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def startable(db: Db) -> list[Waiting]:
 
 def _files(db: Db) -> list[str]:
     queued = _sessions.c.state == State.QUEUED.value
-    rows = select(_sessions.c.dsl_hash).where(queued).distinct().limit(FILES_MAX)
+    rows = select(_FILE).where(queued).distinct().limit(FILES_MAX)
     return list(db.connection().execute(rows).scalars())
 
 
@@ -51,7 +52,7 @@ def _waiting(db: Db, files: list[str]) -> list[Waiting]:
     rows = (
         select(_sessions.c.id, _runs.c.id, _sessions.c.project_id, _sessions.c.created_by)
         .join(_runs, _runs.c.id == _sessions.c.active_run)
-        .where(_sessions.c.state == State.QUEUED.value, _sessions.c.dsl_hash.in_(files))
+        .where(_sessions.c.state == State.QUEUED.value, _FILE.in_(files))
         .order_by(_runs.c.created_at, _runs.c.id)
         .limit(WAITING_MAX)
     )

@@ -6,7 +6,7 @@ number left out. So a descriptor names every message and stays small however lon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
 
@@ -36,19 +36,22 @@ def ranges(shown: Sequence[Message]) -> list[list[str]]:
     return found
 
 
-def ids(db: Db, named: Sequence[Sequence[str]]) -> list[str]:
-    """Every id in the ranges, in their order; messages that were purged since are left out."""
-    return [one for first, last in named for one in _between(db, first, last)]
+def ids(db: Db, named: Sequence[Sequence[str]], sessions: Collection[str]) -> list[str]:
+    """Every id in the ranges, in their order, of messages of these sessions.
+
+    Messages that were purged since are left out.
+    """
+    return [one for first, last in named for one in _between(db, first, last, sessions)]
 
 
-def _between(db: Db, first: str, last: str) -> list[str]:
+def _between(db: Db, first: str, last: str, sessions: Collection[str]) -> list[str]:
     if first == last:
         return [first]
     ends = {
         row.id: row
         for row in db.connection().execute(
             select(_messages.c.id, _messages.c.session_id, _messages.c.seq).where(
-                _messages.c.id.in_((first, last))
+                _messages.c.id.in_((first, last)), _messages.c.session_id.in_(sessions)
             )
         )
     }

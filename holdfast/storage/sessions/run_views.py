@@ -156,7 +156,7 @@ def calls_of(
         rows = rows.where(_place > after)
     rows = rows.order_by(_calls.c.created_at, _calls.c.id).limit(limit)
     stored = [cast(StoredCall, dict(row._mapping)) for row in db.connection().execute(rows)]
-    return [{**call, "request": _request(db, blobs, call["request_ref"])} for call in stored]
+    return [{**call, "request": _request(db, blobs, call)} for call in stored]
 
 
 def _by_run(db: Db, place: Table, run_ids: list[str], fields: type[Part]) -> dict[str, list[Part]]:
@@ -172,15 +172,18 @@ def _by_run(db: Db, place: Table, run_ids: list[str], fields: type[Part]) -> dic
     return found
 
 
-def _request(db: Db, blobs: BlobStore, reference: str | None) -> dict[str, Any] | None:
+def _request(db: Db, blobs: BlobStore, call: StoredCall) -> dict[str, Any] | None:
     """The descriptor with its ranges written out; None for a call that failed before it had one."""
-    if reference is None:
+    if call["request_ref"] is None:
         return None
     try:
-        request: dict[str, Any] = blobs.read_json(reference)
-    except BlobMissing:
+        request: dict[str, Any] = blobs.read_json(call["request_ref"])
+    except (BlobMissing, ValueError):
+        return None
+    if not isinstance(request, dict):  # an import may bring anything under this name
         return None
     named = request.get("message_ids", [])
+    seen = {level.session_id for level in levels(db, call["session_id"])}
     if named and isinstance(named[0], list):  # older builds stored ids, not ranges
-        request["message_ids"] = requests.ids(db, named)
+        request["message_ids"] = requests.ids(db, named, seen)
     return request

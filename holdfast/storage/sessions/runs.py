@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, select, tuple_, update
+from sqlalchemy import bindparam, func, select, tuple_, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
@@ -25,10 +25,21 @@ from holdfast.storage.database.tables import Message, Run, SessionRow
 from holdfast.storage.log import events
 from holdfast.storage.sessions import sessions
 
-_runs, _messages = table(Run), table(Message)
+_runs, _messages, _sessions = table(Run), table(Message), table(SessionRow)
 ACTIVE = ("pending", "running")
 PREVIEW_CHARS = 100
 _RUN_OF_MESSAGE = select(_messages.c.run_id).where(_messages.c.id == bindparam(KEY))
+# A compaction by hand: no message began it, and it is not its session's active run.
+_BY_HAND = (
+    _runs.c.state == "running",
+    _runs.c.operator_message.is_(None),
+    _runs.c.id != func.coalesce(_sessions.c.active_run, ""),
+)
+_LEFT_OPEN = (
+    select(_runs.c.id)
+    .join_from(_runs, _sessions, _sessions.c.id == _runs.c.session_id)
+    .where(_runs.c.session_id == bindparam(KEY), *_BY_HAND)
+)
 
 
 def create(
@@ -89,6 +100,18 @@ def of_session(
         rows = rows.where(tuple_(_runs.c.created_at, _runs.c.id) < before)
     rows = rows.order_by(_runs.c.created_at.desc(), _runs.c.id.desc()).limit(limit)
     return [made(Run, row) for row in db.connection().execute(rows)]
+
+
+def left_open(db: Db, session_id: str) -> list[str]:
+    """The session's compactions by hand that have not ended; lost ones when no workflow lives."""
+    return list(db.connection().execute(_LEFT_OPEN, {KEY: session_id}).scalars())
+
+
+def compacting_sessions(db: Db, *, limit: int) -> list[SessionRow]:
+    """Up to `limit` sessions with a compaction by hand that has not ended."""
+    compacting = select(_runs.c.session_id).where(_runs.c.session_id == _sessions.c.id, *_BY_HAND)
+    rows = select(_sessions).where(compacting.exists()).limit(limit)
+    return [made(SessionRow, row) for row in db.connection().execute(rows)]
 
 
 def start(db: Db, run_id: str) -> None:

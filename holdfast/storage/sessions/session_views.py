@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NotRequired, cast
+from typing import Any, Literal, NotRequired, cast
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, or_, select, tuple_
 from typing_extensions import TypedDict
 
+from holdfast.domain.cages.shown import UNKNOWN, CageShown, MachineCage, described
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import ValidationFailed
 from holdfast.domain.lifecycle import State, allowed_actions
@@ -25,6 +26,8 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.database.tables_history import Lease
+from holdfast.storage.hosts import hosts
+from holdfast.storage.hosts.hosts import HostRefShown
 from holdfast.storage.sessions.leases import ATTACH, attach_lease, held
 
 PREVIEW_CHARS = 63
@@ -68,6 +71,8 @@ class StoredSession(TypedDict):
     model_override: str | None
     bound_issue: str | None
     dsl_hash: str
+    file_hash: str | None
+    withheld: list[str] | None
     current_head: str | None
     active_run: str | None
     current_checkpoint: str | None
@@ -90,7 +95,8 @@ class DerivedSession(TypedDict):
     attached: bool
     allowed_actions: list[str]
     usage: UsageShown
-    cage: str
+    cage: CageShown
+    host: HostRefShown | None
     queued: NotRequired[bool]
     reason: NotRequired[str | None]
 
@@ -100,15 +106,18 @@ class SessionShown(StoredSession, DerivedSession):
 
 
 _STORED, _USAGE = tuple(StoredSession.__annotations__), tuple(UsageShown.__annotations__)
-_COLUMNS = (*_STORED, "preview", *_USAGE)
+_COLUMNS = (*_STORED, "preview", *_USAGE, "host_id")
+_HOST_ID = len(_COLUMNS) - 1
 _values = attrgetter(*_COLUMNS)
-_DSL_HASH = _COLUMNS.index("dsl_hash")
+_DSL_HASH, _FILE_HASH = _COLUMNS.index("dsl_hash"), _COLUMNS.index("file_hash")
 # Project files are immutable by hash, so what one says about its cage never changes.
-_cages: dict[str, str] = {}
+Cage = dict[str, Any] | Literal["disabled"]
+_cages: dict[str, Cage] = {}
 _CAGES_MAX = 1000
-# Of a project's file now: its bytes and its meaning; sessions of old kept the hash of the latter.
-Hashes = tuple[str | None, str | None]
-_NO_PROJECT: Hashes = (None, None)
+# Of a project's file now: its bytes, its meaning, of which sessions of old kept the hash, and what
+# of it is in force.
+Hashes = tuple[str | None, str | None, str | None]
+_NO_PROJECT: Hashes = (None, None, None)
 
 
 @dataclass(frozen=True)
@@ -123,22 +132,30 @@ class Filter:
     archived: bool = False
 
 
+class Machine:
+    """The cage of the machine as the terminal host told it last; asking is not for the store."""
+
+    cage: MachineCage = UNKNOWN
+
+
 def view(db: Db, row: SessionRow) -> SessionShown:
     """One session, as API.md section 3 has it."""
     return views(db, [row])[0]
 
 
 def views(db: Db, rows: list[SessionRow]) -> list[SessionShown]:
-    """Several sessions with three queries in all."""
+    """Several sessions with four queries in all, and three where none has a host."""
     attached = held(db, [attach_lease(row.id) for row in rows])
     current = _current_hashes(db, {row.project_id for row in rows})
-    cages = _cages_of(db, {row.dsl_hash for row in rows})
+    cages = _cages_of(db, {row.file_hash or row.dsl_hash for row in rows})
+    known = hosts.refs(db, (row.host_id for row in rows))
     return [
         _view(
             _values(row),
             attached=attach_lease(row.id) in attached,
             current=current.get(row.project_id, _NO_PROJECT),
             cages=cages,
+            known=known,
         )
         for row in rows
     ]
@@ -172,8 +189,11 @@ def page(
     rows = [tuple(row) for row in db.connection().execute(chosen, values)]
     more = len(rows) > limit
     rows = rows[:limit]
-    cages = _cages_of(db, {row[_DSL_HASH] for row in rows})
-    found = [_view(row, attached=row[-1], current=row[-3:-1], cages=cages) for row in rows]
+    cages = _cages_of(db, {row[_FILE_HASH] or row[_DSL_HASH] for row in rows})
+    known = hosts.refs(db, (row[_HOST_ID] for row in rows))
+    found = [
+        _view(row, attached=row[-1], current=row[-4:-1], cages=cages, known=known) for row in rows
+    ]
     following = make_cursor(found[-1]["last_active"], found[-1]["id"]) if more else None
     return found, following
 
@@ -208,6 +228,7 @@ def _page(
         *(_sessions.c[name] for name in _COLUMNS),
         _projects.c.dsl_hash.label("current_hash"),
         _projects.c.dsl_meaning,
+        _projects.c.file_hash.label("current_file"),
         _leases.c.name.is_not(None).label("attached"),
     )
     everything = _sessions.outerjoin(_projects, _projects.c.id == _sessions.c.project_id)
@@ -239,7 +260,12 @@ def _matches(text: str) -> ColumnElement[bool]:
 
 
 def _view(
-    values: Sequence[Any], *, attached: bool, current: Hashes, cages: dict[str, str]
+    values: Sequence[Any],
+    *,
+    attached: bool,
+    current: Hashes,
+    cages: dict[str, Cage],
+    known: dict[str, HostRefShown],
 ) -> SessionShown:
     """From the values of `_COLUMNS`, in their order."""
     stored = cast(StoredSession, dict(zip(_STORED, values, strict=False)))
@@ -247,11 +273,13 @@ def _view(
     dsl_hash, state = stored["dsl_hash"], State(stored["state"])
     derived: DerivedSession = {
         "preview": values[len(_STORED)][:PREVIEW_CHARS],
-        "dsl_stale": current[0] is not None and dsl_hash not in current,
+        "dsl_stale": current[0] is not None
+        and (dsl_hash not in current[:2] or stored["file_hash"] not in (None, current[2])),
         "attached": bool(attached),
         "allowed_actions": _actions(stored, state),
         "usage": usage,
-        "cage": cages.get(dsl_hash, "disabled"),
+        "cage": described(cages.get(stored["file_hash"] or dsl_hash, "disabled"), Machine.cage),
+        "host": known.get(values[_HOST_ID]),
     }
     if state is State.QUEUED:
         derived["queued"], derived["reason"] = True, QUEUED_REASON
@@ -267,12 +295,13 @@ def _actions(stored: StoredSession, state: State) -> list[str]:
 
 
 def _current_hashes(db: Db, project_ids: set[str]) -> dict[str, Hashes]:
-    columns = (_projects.c.id, _projects.c.dsl_hash, _projects.c.dsl_meaning)
+    names = ("id", "dsl_hash", "dsl_meaning", "file_hash")
+    columns = [_projects.c[name] for name in names]
     rows = select(*columns).where(_projects.c.id.in_(project_ids))
-    return {row.id: (row.dsl_hash, row.dsl_meaning) for row in db.connection().execute(rows)}
+    return {row.id: tuple(row)[1:] for row in db.connection().execute(rows)}
 
 
-def _cages_of(db: Db, hashes: set[str]) -> dict[str, str]:
+def _cages_of(db: Db, hashes: set[str]) -> dict[str, Cage]:
     missing = hashes - _cages.keys()
     if missing:
         if len(_cages) > _CAGES_MAX:
@@ -280,6 +309,5 @@ def _cages_of(db: Db, hashes: set[str]) -> dict[str, str]:
             missing = hashes
         rows = select(_files.c.hash, _files.c.content).where(_files.c.hash.in_(missing))
         for row in db.connection().execute(rows):
-            cage = (row.content.get("primary") or {}).get("cage", "disabled")
-            _cages[row.hash] = "disabled" if cage == "disabled" else "enabled"
+            _cages[row.hash] = (row.content.get("primary") or {}).get("cage", "disabled")
     return _cages

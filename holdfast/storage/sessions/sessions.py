@@ -14,6 +14,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, change, find_row, insert_once, made, table
 from holdfast.storage.database.tables import Operator, Project, SessionRow
 from holdfast.storage.log import events
+from holdfast.storage.projects import quotas
 
 _sessions, _projects, _operators = table(SessionRow), table(Project), table(Operator)
 OPERATOR_LIMIT = 16
@@ -32,6 +33,8 @@ _OPERATOR_LIMIT = select(_operators.c.running_limit).where(_operators.c.id == bi
 
 def create(db: Db, row: SessionRow) -> SessionRow:
     """Store a new idle session and say so; the same id twice is stored once."""
+    if find(db, row.id) is None:
+        quotas.require_room(db, row.created_by, "sessions")
     values = row.model_dump()
     values["created_at"] = values["updated_at"] = values["last_active"] = now_ms()
     values["cache_id"] = row.cache_id or row.id

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, func, select, update
 from holdfast.domain.clock import now_ms
 from holdfast.domain.events import CallPut
 from holdfast.domain.ids import new_id
+from holdfast.domain.tools import PROCESS_TOOLS
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import (
     KEY,
@@ -20,6 +21,7 @@ from holdfast.storage.database.rows import (
     table,
 )
 from holdfast.storage.database.tables import Message, SessionRow, ToolCallRow
+from holdfast.storage.hosts import executions
 from holdfast.storage.log import events, frames
 from holdfast.storage.sessions import messages
 from holdfast.storage.sessions.message_views import message_json
@@ -71,6 +73,18 @@ def release(db: Db, call_id: str) -> None:
     )
 
 
+def forgive(db: Db, call_id: str) -> None:
+    """An attempt ended without the death of its worker, so it does not count as one.
+
+    The first attempt at a read-only call is not noted: with this it stands at minus one.
+    """
+    db.connection().execute(
+        update(_calls)
+        .where(_calls.c.id == call_id, _calls.c.state.in_(OPEN))
+        .values(attempt=_calls.c.attempt - 1)
+    )
+
+
 def close(
     db: Db,
     call: ToolCallRow,
@@ -89,6 +103,8 @@ def close(
     taken = db.connection().execute(_CLOSE, {KEY: call.id, **stored})
     if taken.rowcount == 0:
         return None
+    if call.tool_name in PROCESS_TOOLS:
+        executions.settle(db, call.id)
     message = messages.append(
         db,
         call.session_id,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import delete, insert, select
@@ -14,7 +13,7 @@ from sqlmodel import SQLModel
 from holdfast.domain.canonical import sha256
 from holdfast.domain.errors import ValidationFailed
 from holdfast.storage.database import blobs as blob_rows
-from holdfast.storage.database.blobs import BlobMissing, BlobStore
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import (
@@ -36,8 +35,8 @@ from holdfast.storage.database.tables_history import (
     Pty,
     PtyTranscript,
 )
+from holdfast.storage.transfer import blob_names
 
-BLOBS_MAX = 100_000
 INSERT_ROWS = 200
 # Everything that belongs to one session, in the order it is put back. Frames are not history.
 COLLECTIONS: dict[str, tuple[type[SQLModel], str, tuple[str, ...]]] = {
@@ -58,8 +57,6 @@ COLLECTIONS: dict[str, tuple[type[SQLModel], str, tuple[str, ...]]] = {
 }
 # Rows that the database numbers itself.
 _NUMBERED = ("messages", "supersessions")
-_NAME_IN_JSON = re.compile(r'"(sha256:[0-9a-f]{64})"')
-_REFERENCE = re.compile(r"^sha256:([0-9a-f]{64})$")
 
 
 def rows_of(db: Db, session_id: str) -> dict[str, list[dict[str, Any]]]:
@@ -96,41 +93,36 @@ def delete_rows(db: Db, session_id: str, *, keep: Iterable[str] = ()) -> dict[st
     return removed
 
 
-def references(value: Any) -> set[str]:
-    """Every blob id in a JSON value, however deep."""
-    seen: set[str] = set()
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            if _REFERENCE.match(item):
-                seen.add(item)
-        elif isinstance(item, dict):
-            pending.extend(item.values())
-        elif isinstance(item, list):
-            pending.extend(item)
-    return seen
+def blobs_of(
+    blobs: BlobStore, collections: Sequence[blob_names.Rows], prompts: Iterable[Any]
+) -> dict[str, str]:
+    """The bytes of every blob that the rows and prompts name, and that those name, in base64."""
+    found = _walk(blobs, collections, prompts)
+    return {blob_id: base64.b64encode(data).decode() for blob_id, data in found}
 
 
-def blobs_of(blobs: BlobStore, value: Any) -> dict[str, str]:
-    """The bytes of every blob that the value names, and that those name, in base64."""
-    return {blob_id: base64.b64encode(data).decode() for blob_id, data in _walk(blobs, value)}
+def blobs_named(
+    blobs: BlobStore, collections: Sequence[blob_names.Rows], prompts: Iterable[Any]
+) -> set[str]:
+    """The ids of every blob that the rows and prompts name, and that those name."""
+    return {blob_id for blob_id, _ in _walk(blobs, collections, prompts)}
 
 
-def blobs_named(blobs: BlobStore, value: Any) -> set[str]:
-    """The ids of every blob that the value names, and that those name."""
-    return {blob_id for blob_id, _ in _walk(blobs, value)}
+def decoded(given: dict[str, str], blob_id: str) -> bytes:
+    """The bytes of one blob of a document, checked against its name."""
+    try:
+        data = base64.b64decode(given[blob_id], validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise ValidationFailed(f"blob {blob_id[:80]} is not base64") from None
+    if blob_id != f"sha256:{sha256(data)}":
+        raise ValidationFailed(f"blob {blob_id[:80]} does not match its name")
+    return data
 
 
 def put_blobs(db: Db, blobs: BlobStore, given: dict[str, str]) -> int:
     """Store the bytes, each checked against its name, and commit their rows."""
-    for blob_id, encoded in given.items():
-        try:
-            data = base64.b64decode(encoded, validate=True)
-        except (binascii.Error, ValueError, TypeError):
-            raise ValidationFailed(f"blob {blob_id[:80]} is not base64") from None
-        if blob_id != f"sha256:{sha256(data)}":
-            raise ValidationFailed(f"blob {blob_id[:80]} does not match its name")
+    for blob_id in given:
+        data = decoded(given, blob_id)
         media_type = "application/json" if data[:1] in (b"{", b"[") else "application/octet-stream"
         blob_rows.commit(db, blobs.put(data, media_type))
     return len(given)
@@ -144,17 +136,14 @@ def _rows(db: Db, name: str, session_id: str) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in db.connection().execute(rows)]
 
 
-def _walk(blobs: BlobStore, value: Any) -> Iterator[tuple[str, bytes]]:
-    """Each blob once; one whose bytes are gone is passed over."""
-    pending = references(value)
-    seen: set[str] = set()
-    while pending and len(seen) < BLOBS_MAX:
-        blob_id = pending.pop()
-        seen.add(blob_id)
-        try:
-            data = blobs.read(blob_id)
-        except BlobMissing:
-            continue
-        yield blob_id, data
-        if data[:1] in (b"{", b"["):
-            pending |= set(_NAME_IN_JSON.findall(data.decode("utf-8", "replace"))) - seen
+def _walk(
+    blobs: BlobStore, collections: Sequence[blob_names.Rows], prompts: Iterable[Any]
+) -> Iterator[tuple[str, bytes]]:
+    named: set[str] = set()
+    roots: set[str] = set()
+    for rows in collections:
+        named |= blob_names.in_rows(rows)
+        roots |= blob_names.roots_of(rows)
+    for one in prompts:
+        named |= blob_names.in_prompts(one)
+    yield from blob_names.walk(blobs, named, roots)

@@ -39,6 +39,7 @@ HIDDEN = {
     "current_checkpoint": None,
     "event_seq": 0,
     "event_hash": "",
+    "prompts": {},
 }
 _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectFileRow)
 
@@ -98,7 +99,7 @@ def _archive(db: Db, blobs: BlobStore, session: SessionRow) -> dict[str, Any]:
             _projects.c.id == session.project_id
         )
     )
-    kept = select(_files.c.content).where(_files.c.hash == session.dsl_hash)
+    kept = select(_files.c.content).where(_files.c.hash == (session.file_hash or session.dsl_hash))
     file = db.connection().execute(kept).scalar()
     found = project.first()
     sources = _sources(db, rows)
@@ -110,7 +111,7 @@ def _archive(db: Db, blobs: BlobStore, session: SessionRow) -> dict[str, Any]:
         **rows,
         "sources": sources,
         # Prompts are named by the session's own row, edited ones perhaps by nothing else.
-        "blobs": archive.blobs_of(blobs, [rows, sources, session.prompts]),
+        "blobs": archive.blobs_of(blobs, [rows, *sources], [session.prompts]),
     }
 
 

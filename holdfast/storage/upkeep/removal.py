@@ -30,7 +30,7 @@ from holdfast.storage.moves import forks, prompt_edits
 from holdfast.storage.search.index import index_of
 from holdfast.storage.search.indexer import forget
 from holdfast.storage.sessions import messages, ptys, purged_workflows, sessions
-from holdfast.storage.transfer import archive
+from holdfast.storage.transfer import archive, blob_names
 
 BUSY = frozenset({State.RUNNING, State.QUEUED, State.PAUSED})
 DAY_MS = 86_400_000
@@ -244,8 +244,8 @@ def _sources(db: Db, session_id: str) -> list[str]:
 def _named(db: Db, store: OpenStore, session: SessionRow) -> set[str]:
     """Every blob that the session's rows name; its own row names prompts, edits their hash."""
     rows = archive.rows_of(db, session.id)
-    edited = [f"sha256:{row['new_hash']}" for row in rows["prompt_edits"]]
-    return archive.blobs_named(store.blobs, [rows, edited, session.prompts])
+    edited = {row["id"]: f"sha256:{row['new_hash']}" for row in rows["prompt_edits"]}
+    return archive.blobs_named(store.blobs, [rows], [edited, session.prompts])
 
 
 def _delete_bytes(store: OpenStore, blob_ids: set[str], since_s: float) -> None:
@@ -267,8 +267,7 @@ def _drop_blobs(db: Db, store: OpenStore, candidates: set[str]) -> set[str]:
             found = db.connection().execute(select(column).where(column.in_(chunk)))
             still |= {str(row[0]) for row in found}
     # Roots of heads that stay name further blobs of this session.
-    roots = [blob_id for blob_id in still if store.blobs.exists(blob_id)]
-    still |= archive.blobs_named(store.blobs, roots)
+    still |= {blob_id for blob_id, _ in blob_names.walk(store.blobs, set(), set(still))}
     # Prompts are named inside maps, and sessions of one project share them.
     gone = candidates - still - prompt_edits.blobs_in_use(db)
     for start in range(0, len(ids), 500):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import checkpoints, compactions, rollback
 from holdfast.storage.sessions import calls, runs, supersessions
 from tests.support.message_format import broken_rules
+from tests.support.servers.terminal_hosts import TestHost
 from tests.support.step_runner import StepRunner
 
 WORDS = "the quick brown fox jumps over the lazy dog and goes home "
@@ -40,10 +41,11 @@ def project(**settings: object) -> str:
 
 
 def command(folder: Path, name: str, code: str) -> str:
-    """A plugin: a Python program that reads its question from stdin."""
+    """A plugin: a Python program, of the system's as the cage sees it, that reads its stdin."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
     path.write_text(f"import json, sys\nquestion = json.load(sys.stdin)\n{code}\n")
-    return f"{sys.executable} {path}"
+    return f"{shutil.which('python3', path='/usr/bin:/usr/local/bin')} {path}"
 
 
 async def cross_the_threshold(shop: StepRunner, times: int) -> None:
@@ -179,10 +181,9 @@ async def test_a_compaction_that_is_repeated_is_made_once(
 
 @pytest.mark.req("K-076", "K-078")
 async def test_commands_compact_and_observers_keep_messages_and_add_words(
-    sqlite_store: OpenStore, tmp_path: Path
+    sqlite_store: OpenStore, tmp_path: Path, spare_host: TestHost
 ) -> None:
-    plugins = tmp_path / "plugins"
-    plugins.mkdir()
+    plugins = tmp_path / "p" / "plugins"
     keeper = command(
         plugins,
         "keeper",
@@ -198,13 +199,14 @@ async def test_commands_compact_and_observers_keep_messages_and_add_words(
     text = project(
         strategy="delegate", delegate_to=f"command: {writer}", observers=[keeper, broken]
     )
-    shop = StepRunner(sqlite_store, tmp_path / "p", text)
+    shop = StepRunner(sqlite_store, tmp_path / "p", text, host=spare_host)
     run_id = shop.begin("the first of all")
     for _ in range(12):
         shop.use_tool(run_id, WORDS * 30)
     shop.say("operator", "and now?")
 
     await shop.compact(run_id=run_id)
+    await shop.terminals.close()
 
     record = sqlite_store.read(lambda db: compactions.page(db, shop.session_id, limit=1))[0]
     fired = [(one["role"], one["result_kind"]) for one in record.plugins_fired]
@@ -231,12 +233,11 @@ async def test_commands_compact_and_observers_keep_messages_and_add_words(
     ],
 )
 async def test_a_compactor_that_fails_or_takes_too_long_falls_back_to_drop(
-    sqlite_store: OpenStore, tmp_path: Path, code: str, reason: str
+    sqlite_store: OpenStore, tmp_path: Path, spare_host: TestHost, code: str, reason: str
 ) -> None:
-    (tmp_path / "plugins").mkdir()
-    plugin = command(tmp_path / "plugins", "plugin", code)
+    plugin = command(tmp_path / "p" / "plugins", "plugin", code)
     text = project(strategy="delegate", delegate_to=f"command: {plugin}")
-    shop = StepRunner(sqlite_store, tmp_path / "p", text)
+    shop = StepRunner(sqlite_store, tmp_path / "p", text, host=spare_host)
     assert shop.compaction.timeout_s == 60.0
     if reason == "timeout":
         shop.compaction.timeout_s = 0.3
@@ -245,6 +246,7 @@ async def test_a_compactor_that_fails_or_takes_too_long_falls_back_to_drop(
         shop.use_tool(run_id, WORDS * 30)
 
     done = await shop.compact(run_id=run_id)
+    await shop.terminals.close()
 
     record = sqlite_store.read(lambda db: compactions.page(db, shop.session_id, limit=1))[0]
     assert record.fallback_occurred

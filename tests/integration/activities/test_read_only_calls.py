@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.tools.runners import file_tool
 from activities.tools.tool_calls import ToolActivities
-from holdfast.agent.tools.listing import list_files
+from holdfast.agent.tools.files import list_files
 from holdfast.agent.tools.specs import LIST_FILES
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.domain.steps import ToolResult, ToolStep

@@ -11,6 +11,8 @@ import httpx2
 import pytest
 import schemathesis
 
+from holdfast.storage.hosts import hosts
+from holdfast.storage.hosts.hosts import Seen
 from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.workflow_double import WorkflowDouble
 
@@ -20,6 +22,7 @@ OPEN = {"ChatShown", "OpenChatShown", "TakenShown", "ExportShown"}
 ONE_AT_A_TIME = (
     "version: 1\nproject: walk\nprimary: {model: default}\nlimits: {running_sessions: 1}"
 )
+HOST = Seen(id="walked", name="walked", epoch=1, address="", task_queue="q", version="0")
 SESSION = "/sessions/{session_id}"
 
 
@@ -125,6 +128,9 @@ def walk_a_session(walk: Walk, project_id: str) -> None:
     walk.ask(f"PUT {SESSION}/bind", names, {"issue_id": issue["id"]})
     walk.ask(f"DELETE {SESSION}/bind", names)
     walk.ask(f"POST {SESSION}/restart", names)
+    walk.workflow.store.write(lambda db: hosts.register(db, HOST))
+    moved = walk.ask(f"POST {SESSION}/move", names, {"host_id": HOST.id})
+    assert moved["host"] == {"id": HOST.id, "name": HOST.name, "state": "up"}
     walk.ask(f"POST {SESSION}/archive", names)
     walk.ask(f"POST {SESSION}/unarchive", names)
     walk.ask(f"POST {SESSION}/reopen", names)

@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus
 from api.auth import FailedLogins
 from holdfast.domain.errors import RateLimited
 from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Token
 from holdfast.storage.projects import operators
 from tests.support.servers.api_server import ApiServer, Caller
@@ -154,13 +155,13 @@ def test_a_request_keeps_the_id_it_came_with(caller: Caller) -> None:
     assert odd.headers["x-request-id"] != "a b\tc"
 
 
-def test_whoever_guesses_tokens_is_slowed_down() -> None:
-    logins = FailedLogins(per_minute=3)
+async def test_whoever_guesses_tokens_is_slowed_down(sqlite_store: OpenStore) -> None:
+    logins = FailedLogins(sqlite_store, per_minute=3)
     for _ in range(3):
-        logins.count("10.0.0.1")
+        await logins.count("10.0.0.1")
     with pytest.raises(RateLimited):
-        logins.count("10.0.0.1")
-    logins.count("10.0.0.2")
+        await logins.count("10.0.0.1")
+    await logins.count("10.0.0.2")
 
 
 GUESSES: dict[str, dict[str, Any]] = {
@@ -174,7 +175,7 @@ GUESSES: dict[str, dict[str, Any]] = {
 def test_every_way_to_guess_a_token_is_limited_and_a_good_one_goes_on(
     own_api: ApiServer, way: str
 ) -> None:
-    own_api.app.state.failed_logins = FailedLogins(per_minute=2)
+    own_api.app.state.failed_logins = FailedLogins(own_api.store, per_minute=2)
     somebody = own_api.operator()
     with httpx2.Client(base_url=own_api.url, trust_env=False, timeout=120.0) as stranger:
         answers = [stranger.get(**GUESSES[way]) for _ in range(4)]

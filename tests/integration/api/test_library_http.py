@@ -14,6 +14,7 @@ from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Operator, SessionRow
 from holdfast.storage.projects import operators
 from holdfast.storage.sessions import messages
+from tests.support.command_line import run_here
 from tests.support.hermes_sample import write_state_db
 from tests.support.servers.api_server import ApiServer, Caller
 
@@ -40,6 +41,29 @@ def get(caller: Caller, path: str, **params: Any) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+@pytest.mark.req("H-036")
+def test_the_command_line_lists_the_twenty_most_recent_sessions_and_more_on_demand(
+    caller: Caller, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [caller.session(session["project_id"])["id"] for _ in range(22)]
+    for number, one in enumerate(made):
+        add(caller, one, "operator", f"question {number}")
+    add(caller, session["id"], "operator", "asked last of all")
+    monkeypatch.setenv("HOLDFAST_URL", caller.api.url)
+    monkeypatch.setenv("HOLDFAST_TOKEN", caller.http.headers["authorization"].split()[1])
+
+    code, out, err = run_here("ls", "--json")
+
+    assert code == 0, err
+    listed = json.loads(out)
+    assert [one["id"] for one in listed] == [session["id"], *made[:2:-1]]
+    assert listed[0]["preview"] == "please mend the (zebra) parser"
+    assert listed[1]["preview"] == "question 21"
+    _, everything, _ = run_here("ls", "--json", "--limit", "100")
+    assert len(json.loads(everything)) == 23
+    assert len(get(caller, "/sessions")["items"]) == 23, "a page of the API has 50"
 
 
 @pytest.mark.req("H-031", "H-032", "H-033")

@@ -43,13 +43,13 @@ async def embedding_service(worker: LocalWorker, stub: OpenAIStub) -> AsyncItera
 
 @pytest.mark.req("O-001", "O-035")
 async def test_a_search_finds_what_was_just_written(service: MemoryService) -> None:
-    project = service.project("home", tea=TEA)
-    found = await service.search("home", "kettle", min_score=0)
+    project = service.project("house", tea=TEA)
+    found = await service.search("house", "kettle", min_score=0)
     [hit] = found["items"]
     assert (hit["path"], hit["source"], hit["start_line"]) == ("memory/tea.md", "memory", 1)
     assert "pantry" in hit["snippet"]
     assert (found["synced"], found["stale"]) == (True, False)
-    again = await service.search("home", "kettle", min_score=0)
+    again = await service.search("house", "kettle", min_score=0)
     assert (again["synced"], again["stale"]) == (False, False)
     assert (service.worker.store.home / "memory" / f"{project['id']}.sqlite").exists()
 
@@ -57,11 +57,11 @@ async def test_a_search_finds_what_was_just_written(service: MemoryService) -> N
 async def test_a_memory_is_named_by_the_projects_id_or_name_and_is_its_owners(
     service: MemoryService,
 ) -> None:
-    project = service.project("home", tea=TEA)
+    project = service.project("house", tea=TEA)
     assert (await service.status(project["id"]))["project_id"] == project["id"]
-    assert (await service.status("home"))["project_id"] == project["id"]
+    assert (await service.status("house"))["project_id"] == project["id"]
     stranger = service.caller.api.operator()
-    for agent in (project["id"], "home"):
+    for agent in (project["id"], "house"):
         answer = await asyncio.to_thread(stranger.http.get, f"/memory/{agent}/status")
         assert answer.status_code == 404
     stranger.close()
@@ -85,31 +85,31 @@ async def test_a_disabled_memory_and_an_empty_question_are_refused(service: Memo
     for path, body in (("search", {"query": "tea"}), ("sync", {})):
         answer = await service.post(f"silent/{path}", body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
-    service.project("home", tea=TEA)
+    service.project("house", tea=TEA)
     for query in ("", "  \n"):
-        answer = await service.post("home/search", {"query": query})
+        answer = await service.post("house/search", {"query": query})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "validation_failed")
 
 
 async def test_any_text_can_be_asked_for(service: MemoryService) -> None:
-    service.project("home", tea=TEA)
+    service.project("house", tea=TEA)
     for query in ODD:
-        assert isinstance((await service.search("home", query))["items"], list)
+        assert isinstance((await service.search("house", query))["items"], list)
 
 
 async def test_a_sync_tells_what_it_did_and_the_same_key_does_it_once(
     service: MemoryService,
 ) -> None:
-    project = service.project("home", tea=TEA, coffee="Beans are in the cellar.\n")
-    report = await service.sync("home")
+    project = service.project("house", tea=TEA, coffee="Beans are in the cellar.\n")
+    report = await service.sync("house")
     assert (report["files"], report["files_changed"], report["model"]) == (2, 2, "fts-only")
-    (service.worker.folder / "home" / "memory" / "tea.md").unlink()
-    first = await service.post("home/sync", {}, **{"Idempotency-Key": "once"})
+    (service.worker.folder / "house" / "memory" / "tea.md").unlink()
+    first = await service.post("house/sync", {}, **{"Idempotency-Key": "once"})
     assert first.json()["report"]["files_removed"] == 1
-    again = await service.post("home/sync", {}, **{"Idempotency-Key": "once"})
+    again = await service.post("house/sync", {}, **{"Idempotency-Key": "once"})
     assert again.json() == first.json()
-    assert (await service.sync("home", force=True))["reindexed"]
-    status = await service.status("home")
+    assert (await service.sync("house", force=True))["reindexed"]
+    status = await service.status("house")
     assert (status["files"], status["dirty"], status["sync"]["state"]) == (1, False, "idle")
     assert status["path"].endswith(f"{project['id']}.sqlite")
 
@@ -117,27 +117,27 @@ async def test_a_sync_tells_what_it_did_and_the_same_key_does_it_once(
 async def test_without_a_worker_a_search_answers_with_what_there_is(
     service: MemoryService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.project("home", tea=TEA)
-    await service.sync("home")
+    service.project("house", tea=TEA)
+    await service.sync("house")
     await service.worker.stop_worker()
     monkeypatch.setattr(api.memory, "SEARCH_WAIT_S", 0.1)
     monkeypatch.setattr(api.memory, "SYNC_WAIT_S", 0.1)
-    (service.worker.folder / "home" / "memory" / "new.md").write_text("The kettle is blue.\n")
-    found = await service.search("home", "kettle", min_score=0)
+    (service.worker.folder / "house" / "memory" / "new.md").write_text("The kettle is blue.\n")
+    found = await service.search("house", "kettle", min_score=0)
     assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
     assert (found["synced"], found["stale"]) == (False, True)
 
     def accepted() -> bool:
-        answer = service.caller.http.post("/memory/home/sync", json={})
+        answer = service.caller.http.post("/memory/house/sync", json={})
         assert answer.status_code in (202, 503), answer.text  # 503: not sent in that short time
         return answer.status_code == 202 and answer.json()["state"] == "running"
 
     await until(accepted, "the sync to be taken")
-    assert (await service.status("home"))["sync"]["state"] == "running"
+    assert (await service.status("house"))["sync"]["state"] == "running"
     await service.worker.start_worker()
 
     def indexed() -> bool:
-        status = service.caller.http.get("/memory/home/status").json()
+        status = service.caller.http.get("/memory/house/status").json()
         return status["sync"]["state"] == "idle" and not status["dirty"]
 
     await until(indexed, "the sync that was asked for")
@@ -154,11 +154,11 @@ async def test_extra_paths_outside_are_read_only_where_the_operator_allowed_it(
     config = f'[memory]\nembedding = "none"\nallow_paths = ["{notes}"]\ndirectory = "a/b"\n'
     async with memory_service(worker, config) as service:
         paths = f"memory: {{extra_paths: ['{notes}', '{secrets}', '../secrets', 'docs']}}\n"
-        project = service.project("home", paths, tea=TEA)
-        found = await service.search("home", "raven", min_score=0)
+        project = service.project("house", paths, tea=TEA)
+        found = await service.search("house", "raven", min_score=0)
         assert (worker.store.home / "a" / "b" / f"{project['id']}.sqlite").exists()
         assert ["notes" in hit["snippet"] for hit in found["items"]] == [True]
-        warnings = (await service.status("home"))["warnings"]
+        warnings = (await service.status("house"))["warnings"]
     assert [str(secrets) in warnings[0], "../secrets" in warnings[1]] == [True, True]
     assert len(warnings) == 2
 
@@ -168,12 +168,12 @@ async def test_a_provider_that_fails_leaves_a_search_by_words_that_says_so(
     embedding_service: MemoryService, stub: OpenAIStub
 ) -> None:
     service = embedding_service
-    service.project("home", tea=TEA)
-    found = await service.search("home", "kettle", min_score=0)
+    service.project("house", tea=TEA)
+    found = await service.search("house", "kettle", min_score=0)
     assert found["items"][0]["vector_score"] is not None
     assert stub.embeddings.texts
     stub.embeddings.always = 401
-    found = await service.search("home", "pantry", min_score=0)
+    found = await service.search("house", "pantry", min_score=0)
     assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
     assert found["items"][0]["text_score"] is not None
     assert "answered 401" in found["warnings"][0]
@@ -184,8 +184,8 @@ async def test_a_provider_that_fails_leaves_a_search_by_words_that_says_so(
 
 
 async def test_a_wrong_embedder_is_a_warning_and_words_are_found(service: MemoryService) -> None:
-    service.project("home", "memory: {embedding: 'scripted:nothing'}\n", tea=TEA)
-    found = await service.search("home", "kettle", min_score=0)
+    service.project("house", "memory: {embedding: 'scripted:nothing'}\n", tea=TEA)
+    found = await service.search("house", "kettle", min_score=0)
     assert len(found["items"]) == 1
     assert "has no embeddings" in found["warnings"][0]
 
@@ -212,10 +212,10 @@ async def test_without_temporal_a_search_answers_and_a_sync_says_that_it_is_away
 async def test_a_damaged_index_is_no_error_of_the_search_and_is_built_anew(
     service: MemoryService,
 ) -> None:
-    project = service.project("home", tea=TEA)
-    await service.sync("home")
+    project = service.project("house", tea=TEA)
+    await service.sync("house")
     file = service.worker.store.home / "memory" / f"{project['id']}.sqlite"
     file.write_bytes(b"no database" * 1000)
-    found = await service.search("home", "kettle")
+    found = await service.search("house", "kettle")
     assert [hit["path"] for hit in found["items"]] == ["memory/tea.md"]
     assert (found["synced"], found["stale"]) == (True, False)

@@ -9,11 +9,21 @@ import pytest
 
 from holdfast.storage.sessions import sessions
 from tests.support.servers.api_server import ApiServer, Caller
+from tests.support.servers.cages_shown import cage_in_force
 
 SESSION = {
     *("id", "project_id", "created_by", "state", "title", "source", "mode", "created_at"),
     *("updated_at", "ended_at", "end_reason", "forked_from", "parent_session_id"),
-    *("model_override", "bound_issue", "dsl_hash", "dsl_stale", "current_head", "active_run"),
+    *(
+        "model_override",
+        "bound_issue",
+        "dsl_hash",
+        "file_hash",
+        "withheld",
+        "dsl_stale",
+        "current_head",
+        "active_run",
+    ),
     *("current_checkpoint", "attached", "allowed_actions", "message_count", "tool_call_count"),
     *("usage", "failure", "archived", "pinned", "preview", "last_active"),
 }
@@ -52,7 +62,7 @@ def test_a_new_session_is_idle_and_has_every_field(
     assert session["state"] == "idle"
     assert session["project_id"] == project["id"]
     assert session["allowed_actions"][0] == "message"
-    assert session["cage"] == "disabled"
+    assert cage_in_force(session["cage"]) == "enabled"
     shown = caller.http.get(f"/sessions/{session['id']}").json()
     assert shown == session
 

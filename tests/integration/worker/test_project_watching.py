@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.domain.ids import new_id
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
+from holdfast.storage.hosts import hosts
 from holdfast.storage.log import events
 from holdfast.storage.projects import projects
 from holdfast.storage.sessions import session_views
@@ -88,3 +91,20 @@ async def test_a_file_that_is_still_being_written_is_left_alone(watched: Watched
     watched.file.write_text("version: 1\nprimary: {mod")
     await watched.watch.look()
     assert watched.project().state == "ready"
+
+
+async def test_a_folder_of_another_machine_is_not_taken_for_one_that_is_gone(
+    postgres_store: OpenStore, tmp_path: Path
+) -> None:
+    watched = Watched(postgres_store, tmp_path / "p")
+    postgres_store.write(lambda db: _register(db, "here"))
+    postgres_store.write(lambda db: _register(db, "there"))
+    await watched.watch.look()
+    (tmp_path / "p").rename(tmp_path / "elsewhere")
+    await watched.watch.look()
+    await watched.watch.look()
+    assert watched.project().state == "ready"
+
+
+def _register(db: Db, name: str) -> None:
+    hosts.register(db, hosts.Seen(new_id(), name, 1, "", f"queue-{name}", "1"))

@@ -13,14 +13,19 @@ from activities.terminals import Terminals
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Pty
+from holdfast.storage.hosts import hosts
+from holdfast.storage.hosts.hosts import Seen
 from holdfast.storage.log import events
 from holdfast.storage.sessions import ptys
 from holdfast.terminal.errors import HostLost, TerminalError, UnknownProcess
+from holdfast.terminal.identity import Identity
 from holdfast.terminal.registry import IDLE_SECONDS
 from tests.support.sample_library import SampleLibrary
 from tests.support.servers.terminal_hosts import TestHost, eventually
 from worker.endings import file_forever
 from worker.upkeep import look_at_terminals
+
+HERE, ELSEWHERE = "here", "elsewhere"
 
 
 @dataclass
@@ -40,6 +45,9 @@ class TerminalsDouble:
 
     async def client(self) -> TerminalsDouble:
         return self
+
+    async def identity(self) -> Identity:
+        return Identity(HERE, 1)
 
     async def info(self, key: str) -> Info:
         if self.trouble is not None:
@@ -63,6 +71,22 @@ async def test_only_a_host_that_answers_can_say_that_a_terminal_is_lost(
     terminals: Any = TerminalsDouble(trouble=trouble)
     await look_at_terminals(sqlite_store, terminals, set())
     assert sqlite_store.read(lambda db: ptys.get(db, pty.session_id, pty.id)).state == state
+
+
+async def test_a_terminal_of_another_host_is_not_filed_as_lost(postgres_store: OpenStore) -> None:
+    session_id = SampleLibrary(postgres_store).session()
+    pty = Pty(id=new_id(), session_id=session_id)
+    far = Pty(id=new_id(), session_id=session_id, host_id=ELSEWHERE)
+    for one in (pty, far):
+        postgres_store.write(partial(ptys.opened, pty=one))
+    for name in (HERE, ELSEWHERE):
+        seen = Seen(id=name, name=name, epoch=1, address="", task_queue=name, version="0")
+        postgres_store.write(partial(hosts.register, seen=seen))
+    terminals: Any = TerminalsDouble(trouble=UnknownProcess("who?"))
+    await look_at_terminals(postgres_store, terminals, set())
+    # The one that does not say where it is may be on the other host.
+    found = postgres_store.read(lambda db: ptys.of_session(db, pty.session_id))
+    assert {one.id: one.state for one in found} == {pty.id: "active", far.id: "active"}
 
 
 @pytest.mark.req("K-054")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import SessionRow
 from holdfast.temporal.updates import WorkflowBroken
+from tests.support.blob_files import damage_prompt
 from tests.support.local_worker import LocalWorker, script
 
 TEAM = "primary: {model: 'scripted:echo', subagents: {helper: {model: 'scripted:echo'}}}\n"
@@ -35,8 +34,7 @@ async def test_damage_met_by_a_command_fails_the_session_and_its_run(worker: Loc
 @pytest.mark.req("K-024", "K-139")
 async def test_damage_met_by_a_subagent_fails_the_session(worker: LocalWorker) -> None:
     session = worker.session(worker.project(TEAM))
-    missing = {"primary.subagents.helper": "sha256:" + "0" * 64}
-    worker.store.write(lambda db: change(db, SessionRow, session, prompts=missing))
+    damage_prompt(worker.store, session, "primary.subagents.helper")
     ask = {"call": "subagent", "arguments": {"name": "helper", "prompt": "help"}}
     await worker.send(session, script(ask, {"say": "never"}))
     row = await worker.state(session, "failed")

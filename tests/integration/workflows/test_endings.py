@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.domain.errors import Conflict, Gone
-from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.sessions import supersessions
+from tests.support.blob_files import damage_prompt
 from tests.support.local_worker import LocalWorker, script
 from tests.support.stored_rows import tool_calls_of
 
@@ -126,8 +125,7 @@ async def _queued(worker: LocalWorker) -> str:
 
 async def _failed(worker: LocalWorker) -> str:
     session = worker.session()
-    missing = {"primary": "sha256:" + "0" * 64}
-    worker.store.write(lambda db: change(db, SessionRow, session, prompts=missing))
+    damage_prompt(worker.store, session)
     await worker.send(session, "hello")
     await worker.state(session, "failed")
     return session

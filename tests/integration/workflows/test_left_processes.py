@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.domain.ids import new_id
-from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import SessionRow
 from holdfast.terminal.client import TerminalClient
 from holdfast.terminal.records import Reason, SpawnRequest
+from tests.support.blob_files import damage_prompt
 from tests.support.local_worker import LocalWorker, script
 from tests.support.servers.terminal_hosts import TestHost
 
@@ -48,8 +47,7 @@ async def left(spare_host: TestHost) -> AsyncIterator[Left]:
 @pytest.mark.req("K-033", "K-024")
 async def test_a_session_that_fails_leaves_no_process(worker: LocalWorker, left: Left) -> None:
     session = worker.session()
-    missing = {"primary": "sha256:" + "0" * 64}
-    worker.store.write(lambda db: change(db, SessionRow, session, prompts=missing))
+    damage_prompt(worker.store, session)
     key = await left.start(session)
     await worker.send(session, "hello")
     await worker.state(session, "failed")

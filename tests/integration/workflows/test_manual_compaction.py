@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,8 @@ from holdfast.storage.database.tables import Run
 from holdfast.storage.moves import compactions
 from holdfast.storage.sessions import runs
 from holdfast.temporal.updates import WorkflowBroken
-from tests.support.local_worker import LocalWorker
+from tests.support.local_worker import LocalWorker, until
+from worker.recovery import close_lost_compactions
 from workflows import steps
 
 PROJECT = """
@@ -26,6 +28,17 @@ primary:
   tools: {"*": {enabled: false}}
   compaction: {strategy: summarize}
 """
+# A command that says in its project's folder when it began and waits until it may go on.
+WAITING = """
+primary:
+  model: scripted:echo
+  tools: {"*": {enabled: false}}
+  compaction:
+    strategy: delegate
+    delegate_to: >-
+      command: sh -c 'touch began; until test -e go; do sleep 0.05; done;
+      echo "{\\"summary\\": \\"in short\\"}"'
+"""
 WORDS = "the quick brown fox jumps over the lazy dog and goes home "
 
 
@@ -33,9 +46,9 @@ def newest_run(worker: LocalWorker, session: str) -> Run:
     return worker.store.read(lambda db: runs.of_session(db, session, limit=1))[0]
 
 
-async def talked(worker: LocalWorker) -> str:
+async def talked(worker: LocalWorker, project: str = PROJECT) -> str:
     """A session with something to compact."""
-    session = worker.session(worker.project(PROJECT))
+    session = worker.session(worker.project(project))
     for number in range(4):
         await worker.run(session, f"{number}: {WORDS * 5}")
     await worker.state(session, "idle")
@@ -78,6 +91,53 @@ async def test_the_run_of_a_manual_compaction_fails_when_every_attempt_times_out
     assert run.error["code"] == "compaction_failed"
     assert run.completed_at is not None
     assert (await worker.run(session, "still there?")).state == "done"
+
+
+@pytest.mark.req("K-080", "K-099")
+async def test_a_manual_compaction_that_is_lost_with_its_workflow_leaves_no_run_open(
+    worker: LocalWorker,
+) -> None:
+    session = await talked(worker, WAITING)
+    folder = Path(worker.row(session).working_directory)
+    asked = asyncio.create_task(worker.plain(session, "compact"))
+    await until((folder / "began").exists, "the compaction to begin")
+    run = newest_run(worker, session)
+    assert (run.state, run.completed_at) == ("running", None)
+    await worker.stop_worker()
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    await worker.handle(session).terminate("lost")
+    await worker.start_worker()
+
+    await close_lost_compactions(worker.sessions, worker.store)
+
+    ended = await worker.over(run.id)
+    assert (ended.state, ended.finish_reason) == ("failed", "failed")
+    assert ended.error is not None
+    assert ended.error["code"] == "daemon_crash_during_run"
+    assert worker.row(session).state == "idle"
+    (folder / "go").touch()
+    again = await worker.plain(session, "compact")
+    assert (newest_run(worker, session).id, newest_run(worker, session).state) == (
+        again.run_id,
+        "done",
+    )
+
+
+async def test_the_start_of_a_worker_leaves_a_manual_compaction_alone_that_goes_on(
+    worker: LocalWorker,
+) -> None:
+    session = await talked(worker, WAITING)
+    folder = Path(worker.row(session).working_directory)
+    asked = asyncio.create_task(worker.plain(session, "compact"))
+    await until((folder / "began").exists, "the compaction to begin")
+
+    await close_lost_compactions(worker.sessions, worker.store)
+
+    (folder / "go").touch()
+    answer = await asked
+    run = newest_run(worker, session)
+    assert (run.id, run.state, run.finish_reason) == (answer.run_id, "done", "compacted")
 
 
 async def test_a_refused_manual_compaction_leaves_no_run(worker: LocalWorker) -> None:

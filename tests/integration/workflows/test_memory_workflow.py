@@ -45,45 +45,45 @@ async def ask(service: MemoryService, project_id: str) -> None:
 async def test_requests_during_a_round_lead_to_one_more(
     service: MemoryService, stub: OpenAIStub
 ) -> None:
-    project = service.project("home", raven=SECRET)
+    project = service.project("house", raven=SECRET)
     stub.embeddings.held_after = stub.embeddings.requests
     await ask(service, project["id"])
     await until(lambda: stub.embeddings.requests, "the first round to embed")
-    (service.worker.folder / "home" / "memory" / "more.md").write_text("A second note.\n")
+    (service.worker.folder / "house" / "memory" / "more.md").write_text("A second note.\n")
     for _ in range(5):
         await ask(service, project["id"])
-    status = await service.status("home")
+    status = await service.status("house")
     assert status["sync"]["state"] == "running"
     stub.embeddings.held_after = None
     handle = service.worker.client.get_workflow_handle(workflow_id(project["id"]))
     await handle.result()
     assert await rounds_of(handle) == 2
-    assert (await service.status("home"))["files"] == 2
+    assert (await service.status("house"))["files"] == 2
 
 
 async def test_a_workflow_that_is_asked_without_end_goes_on_in_a_fresh_history(
     service: MemoryService, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workflows.memory, "ROUNDS_MAX", 1)
-    project = service.project("home", raven=SECRET)
+    project = service.project("house", raven=SECRET)
     stub.embeddings.held_after = stub.embeddings.requests
     await ask(service, project["id"])
     await until(lambda: stub.embeddings.requests, "the first round to embed")
     handle = service.worker.client.get_workflow_handle(workflow_id(project["id"]))
     first = (await handle.describe()).run_id
-    (service.worker.folder / "home" / "memory" / "more.md").write_text("A second note.\n")
+    (service.worker.folder / "house" / "memory" / "more.md").write_text("A second note.\n")
     await ask(service, project["id"])
     stub.embeddings.held_after = None
     await handle.result()
     assert (await handle.describe()).run_id != first
-    assert (await service.status("home"))["files"] == 2
+    assert (await service.status("house"))["files"] == 2
 
 
 async def test_a_history_holds_ids_and_counts_but_no_word(
     service: MemoryService,
 ) -> None:
-    project = service.project("home", raven=SECRET)
-    await service.sync("home")
+    project = service.project("house", raven=SECRET)
+    await service.sync("house")
     handle = service.worker.client.get_workflow_handle(workflow_id(project["id"]))
     await handle.result()
     history = await handle.fetch_history()
@@ -105,9 +105,9 @@ async def test_a_cancelled_sync_stops_and_leaves_the_old_index(
             begun.append(self)
 
     monkeypatch.setattr(activities.memory, "Progress", Kept)
-    project = service.project("home", raven=SECRET)
-    await service.sync("home")
-    (service.worker.folder / "home" / "memory" / "more.md").write_text("A second note.\n")
+    project = service.project("house", raven=SECRET)
+    await service.sync("house")
+    (service.worker.folder / "house" / "memory" / "more.md").write_text("A second note.\n")
     stub.embeddings.held_after = stub.embeddings.requests
     before = stub.embeddings.requests
     await ask(service, project["id"])
@@ -119,20 +119,20 @@ async def test_a_cancelled_sync_stops_and_leaves_the_old_index(
     with pytest.raises(WorkflowFailureError) as failed:
         await handle.result()
     assert isinstance(failed.value.cause, CancelledError)
-    found = await service.search("home", "raven", min_score=0)
+    found = await service.search("house", "raven", min_score=0)
     assert "memory/raven.md" in [hit["path"] for hit in found["items"]]
 
 
 async def test_trouble_that_passes_is_overcome(service: MemoryService, stub: OpenAIStub) -> None:
-    service.project("home", raven=SECRET)
+    service.project("house", raven=SECRET)
     stub.embeddings.faults.append(503)
-    report = await service.sync("home")
+    report = await service.sync("house")
     assert report["files"] == 1
-    assert (await service.status("home"))["dirty"] is False
+    assert (await service.status("house"))["dirty"] is False
 
 
 async def test_the_tool_finds_what_the_project_remembers(service: MemoryService) -> None:
-    project = service.project("home", raven=SECRET)
+    project = service.project("house", raven=SECRET)
     worker = service.worker
     worker.operator_id = service.caller.id
     session = worker.session(project["id"])
@@ -151,7 +151,7 @@ async def test_the_tool_finds_what_the_project_remembers(service: MemoryService)
 async def test_who_does_not_wait_for_a_sync_leaves_no_error_in_the_log(
     service: MemoryService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    project = service.project("home", raven=SECRET)
+    project = service.project("house", raven=SECRET)
     settings = service.worker.settings.model_copy(update={"task_queue": "served-by-nobody"})
     unserved = MemoryWorkflows(Connection(settings, service.worker.client))
     gc.collect()  # what others left behind is not meant

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from holdfast.settings.config import Config
 from tests.support.local_worker import LocalWorker, script
 from tests.support.stored_rows import tool_calls_of
 
@@ -65,3 +66,20 @@ async def test_the_spine_stands_on_postgres_too(postgres_worker: LocalWorker) ->
     kinds = worker.kinds(session)
     assert kinds[0] == "session.created"
     assert "run.created" in kinds
+
+
+async def test_an_answer_with_two_thousand_calls_has_most_of_them_refused(
+    worker: LocalWorker,
+) -> None:
+    wide = {"scripted": {"driver": "scripted", "context_window": 1_000_000}}
+    worker.config = Config.model_validate({"providers": wide, "aliases": worker.config.aliases})
+    session = worker.session()
+    calls = [{"call": "list_files"} for _ in range(2000)]
+    run = await worker.run(session, script({"calls": calls}, {"say": "Done."}))
+    assert (run.state, run.steps) == ("done", 2)
+    stored = worker.store.read(lambda db: tool_calls_of(db, run.id))
+    words = "one answer may call 64 tools, and this one called 2000"
+    refused = [call.position for call in stored if words in str(call.output)]
+    assert refused == list(range(64, 128))
+    assert [call.position for call in stored] == list(range(128))
+    assert worker.messages(session)[-1].content == "Done."

@@ -16,6 +16,8 @@ from holdfast.supervisor import ports
 from tests.support.waiting import wait_for
 
 SPEED = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB")
+# A commit that was answered outlives a killed server; the kernel keeps what was written.
+LASTING = ("synchronous_commit=on", "full_page_writes=on")
 TEMPLATE = "holdfast_template"
 
 
@@ -26,7 +28,8 @@ class PostgresMissing(Exception):
 class PostgresCluster:
     """One server under /tmp, for one pytest process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *settings: str) -> None:
+        self.settings = settings
         self.binaries = _binaries()
         self.folder = Path(tempfile.mkdtemp(prefix="hfpg-", dir="/tmp"))
         self.port = ports.free_port()
@@ -44,14 +47,29 @@ class PostgresCluster:
                 raise PostgresMissing("there is no user named postgres") from error
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
             self.prefix = ["runuser", "-u", "postgres", "--"]
-        data = self.folder / "data"
-        self._run("initdb", "-D", str(data), "-A", "trust", "-U", self.user, "-N", "-E", "UTF8")
-        options = [option for setting in SPEED for option in ("-c", setting)]
+        self._run(
+            "initdb",
+            "-D",
+            str(self.folder / "data"),
+            "-A",
+            "trust",
+            "-U",
+            self.user,
+            "-N",
+            "-E",
+            "UTF8",
+        )
+        return self.serve()
+
+    def serve(self) -> PostgresCluster:
+        """Start the server over what is in the folder."""
+        settings = (*SPEED, *self.settings)
+        options = [option for setting in settings for option in ("-c", setting)]
         self.server = subprocess.Popen(
             [
                 *self.prefix,
                 str(self.binaries / "postgres"),
-                *("-D", str(data), "-p", str(self.port), "-k", str(self.folder)),
+                *("-D", str(self.folder / "data"), "-p", str(self.port), "-k", str(self.folder)),
                 *("-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200", *options),
             ],
             stdin=subprocess.DEVNULL,
@@ -62,13 +80,28 @@ class PostgresCluster:
         wait_for(self._answers, "Postgres to answer")
         return self
 
+    def halt(self) -> None:
+        """Stop the server as its service manager does: clients are told, data stays."""
+        self._end("-INT")
+
+    def kill(self) -> None:
+        """SIGKILL for every process of the server at once, as when its machine dies."""
+        self._end("-KILL")
+
+    def _end(self, signal_option: str) -> None:
+        assert self.server is not None
+        # Postgres leaves its own pid as the first line; the child may be `runuser`.
+        pid = (self.folder / "data" / "postmaster.pid").read_text().splitlines()[0]
+        with_it = _children(int(pid)) if signal_option == "-KILL" else []
+        subprocess.run(["kill", signal_option, pid, *map(str, with_it)], check=False)
+        self.server.wait(timeout=120.0)
+        wait_for(lambda: not any(map(_is_alive, with_it)), "the server's processes to be gone")
+        self.server = None
+
     def stop(self) -> None:
         """Stop at once and remove everything."""
         if self.server is not None:
-            # Postgres leaves its own pid as the first line; the child may be `runuser`.
-            pid = (self.folder / "data" / "postmaster.pid").read_text().splitlines()[0]
-            subprocess.run(["kill", "-QUIT", pid], check=False)
-            self.server.wait(timeout=120.0)
+            self._end("-QUIT")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str) -> str:
@@ -118,6 +151,19 @@ class PostgresCluster:
             capture_output=True,
             cwd="/",
         )
+
+
+def _children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return [int(one) for one in found.split()]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 def _binaries() -> Path:

@@ -23,14 +23,17 @@ class TestHost:
 
     __test__ = False
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, *prefix: str, **environment: str) -> None:
         # The kernel allows only some 100 bytes for a socket's path, hence no tmp_path.
         self.folder = Path(tempfile.mkdtemp(prefix="hft-"))
         self.socket = self.folder / "run" / "host.sock"
         self.state = self.folder / "state"
         self.work = self.folder / "work"
         self.work.mkdir()
-        self._environment = environment
+        self.environment = environment
+        # Before the command of the host: what puts it into other surroundings.
+        self.prefix = [*prefix]
+        self.python = sys.executable
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -54,14 +57,15 @@ class TestHost:
     def start(self) -> None:
         """Start a host on this state; it is ready when its socket is there."""
         command = [
-            sys.executable,
+            *self.prefix,
+            self.python,
             "-m",
             "holdfast.terminal.main",
             str(self.socket),
             str(self.state),
         ]
         self.socket.unlink(missing_ok=True)
-        self._process = subprocess.Popen(command, env={**os.environ, **self._environment})
+        self._process = subprocess.Popen(command, env={**os.environ, **self.environment})
         deadline = time.monotonic() + DEADLINE_S
         while not self.socket.exists():
             assert self._process.poll() is None, "the host ended at once"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -17,17 +16,21 @@ from holdfast.agent.tools.files import FILE_TOOLS
 from holdfast.agent.tools.specs import ALL, CHECKPOINT, SHELL, SUBAGENT, ShellArguments
 from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.project_file import AgentSpec, ProjectFile
+from holdfast.settings.config import Config
 from holdfast.storage.database.rows import fresh
 from holdfast.storage.database.tables import SessionRow, ToolCallRow
+from holdfast.storage.projects.owners import Owner
 from holdfast.terminal.client import SpawnRequest
 
 
 def shell_call(**arguments: Any) -> SpawnRequest:
     call = fresh(ToolCallRow, id="call", run_id="run", tool_name=SHELL.name, input=arguments)
     file = ProjectFile(project="some")
-    request = ToolRequest(call, fresh(SessionRow, id="session"), file, AgentSpec(), None, False)
+    session = fresh(SessionRow, id="session", working_directory="/")
+    request = ToolRequest(call, session, file, AgentSpec(), None, False)
     parsed = ShellArguments.model_validate(arguments)
-    return spawn_request(request, parsed, Path("/"), scrollback_lines=700)
+    config = Config.model_validate({"terminals": {"scrollback_lines": 700}})
+    return spawn_request(request, parsed, "", owner=Owner("alice", "/"), config=config)
 
 
 def test_a_shell_command_gets_the_time_that_the_model_was_told() -> None:

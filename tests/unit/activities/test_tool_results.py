@@ -15,7 +15,7 @@ from activities.tools.tool_calls import result_of
     [
         ({"error": "no such path", "code": "cage_spawn_failed"}, "no such path"),
         ({"error": "no memory_gb", "code": "bad_cage"}, "no memory_gb"),
-        ({"error": "bwrap is missing", "code": "cage_unavailable"}, "bwrap is missing"),
+        ({"error": "bwrap is missing", "code": "cage_unavailable"}, None),
         ({"exit_code": None, "reason": "cage_spawn_failed", "message": "bwrap: no"}, "bwrap: no"),
         ({"error": "too many processes", "code": "limit"}, None),
         ({"exit_code": 1, "output": "cage_spawn_failed"}, None),

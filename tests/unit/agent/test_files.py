@@ -15,7 +15,9 @@ from holdfast.agent.conversation import ToolCall
 from holdfast.agent.tools import confined, listing
 from holdfast.agent.tools.files import FILE_TOOLS, run_file_tool
 from holdfast.agent.tools.outcome import ToolOutcome, ToolProblem
+from holdfast.agent.tools.search_client import SEARCHES
 from holdfast.agent.tools.specs import BY_NAME
+from holdfast.folders.confined import FILE_BYTES_MAX
 
 
 @pytest.fixture
@@ -97,25 +99,29 @@ def test_no_path_leads_out(folder: Path, tool: str, more: dict[str, Any], path: 
     )
 )
 def test_whatever_the_path_a_place_is_inside(folder: Path, parts: list[str]) -> None:
-    try:
-        place = confined.locate("/".join(parts), folder)
-    except ToolProblem:
-        return
-    resolved = os.path.realpath(Path(place.root, *place.parts))
-    assert resolved == place.root or resolved.startswith(place.root + "/")
+    with confined.opened(folder) as place:
+        try:
+            with place.find("/".join(parts)) as found:
+                names, inside = found.path, Path(f"/proc/self/fd/{found.folder}").readlink()
+        except OSError:
+            return
+    resolved = os.path.realpath(folder.joinpath(*names))
+    assert Path(resolved).is_relative_to(folder)
+    assert Path(inside).is_relative_to(folder)
 
 
 def test_a_link_put_there_after_the_check_is_not_followed(folder: Path) -> None:
-    place = confined.locate("src/a.py", folder)
-    (folder / "src" / "a.py").unlink()
-    (folder / "src" / "a.py").symlink_to(folder.parent / "secret.txt")
-    with pytest.raises(ToolProblem):
-        confined.read(place)
-    inner = confined.locate("src/deep/b.py", folder)
-    (folder / "src" / "deep").rename(folder / "moved")
-    (folder / "src" / "deep").symlink_to(folder.parent / "outside")
-    with pytest.raises(ToolProblem):
-        confined.write(inner, b"x")
+    with confined.opened(folder) as place:
+        with place.find("src/a.py") as found:
+            (folder / "src" / "a.py").unlink()
+            (folder / "src" / "a.py").symlink_to(folder.parent / "secret.txt")
+            with pytest.raises(OSError, match="regular file"):
+                place.read(found)
+        with place.find("src/deep/b.py") as found:
+            (folder / "src" / "deep").rename(folder / "moved")
+            (folder / "src" / "deep").symlink_to(folder.parent / "outside")
+            place.write(found, b"x")
+    assert (folder / "moved" / "b.py").read_text() == "x"
     assert list((folder.parent / "outside").iterdir()) == []
 
 
@@ -161,7 +167,7 @@ def test_what_is_not_a_text_file_is_not_read(folder: Path) -> None:
     (folder / "image.png").write_bytes(b"\x89PNG\0\0")
     os.mkfifo(folder / "pipe")
     with (folder / "huge").open("wb") as file:
-        file.truncate(confined.FILE_BYTES_MAX + 1)
+        file.truncate(FILE_BYTES_MAX + 1)
     assert "binary" in trouble(folder, "read_file", path="image.png")
     assert "not a regular file" in trouble(folder, "read_file", path="pipe")
     assert "16 MiB" in trouble(folder, "read_file", path="huge")
@@ -238,7 +244,7 @@ def test_a_half_surrogate_is_an_answer_and_no_crash(folder: Path) -> None:
 
 def test_listing_shows_one_folder_sorted(folder: Path) -> None:
     shown = answer(folder, "list_files")
-    assert shown["files"] == ["README.md", "alias.md", "leak.txt", "leak/", "src/"]
+    assert shown["files"] == ["README.md", "alias.md", "leak", "leak.txt", "src/"]
     assert answer(folder, "list_files", path="src")["files"] == ["src/a.py", "src/deep/"]
 
 
@@ -267,7 +273,7 @@ def test_a_long_listing_is_cut_and_says_so(folder: Path, monkeypatch: pytest.Mon
     shown = answer(folder, "list_files")
     assert (len(shown["files"]), shown["truncated"]) == (3, True)
     monkeypatch.setattr(listing, "VISITED_MAX", 1)
-    assert "too many" in answer(folder, "list_files", glob="*")["note"]
+    assert "too many" in answer(folder, "list_files")["note"]
 
 
 def test_a_name_that_is_not_unicode_is_shown_somehow(folder: Path) -> None:
@@ -297,10 +303,11 @@ def test_grep_stops_at_its_limit(folder: Path) -> None:
     assert (found["count"], found["truncated"]) == (200, True)
 
 
-def test_a_catastrophic_pattern_cannot_hang(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "BUDGET_S", 0.2)
+def test_a_catastrophic_pattern_cannot_hang(folder: Path) -> None:
     (folder / "evil.txt").write_text("a" * 5000 + "!\n")
-    found = answer(folder, "grep", pattern="^(a|a?)+$")
+    asked = {"path": ".", "glob": None, "pattern": "^(a|a?)+$", "budget_s": 0.2}
+    with confined.opened(folder) as place:
+        found = SEARCHES.search(place, asked)
     assert "out of time" in found["note"]
 
 

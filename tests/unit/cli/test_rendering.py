@@ -61,3 +61,15 @@ def test_tool_calls_and_states_go_beside_the_text(capsys: pytest.CaptureFixture[
 
 def test_control_characters_never_reach_the_terminal() -> None:
     assert clean("a\x1b[2Jb\x07\n\tc\x9b") == "a\ufffd[2Jb\ufffd\n\tc\ufffd"
+
+
+def test_a_note_in_the_middle_of_an_answer_leaves_text_that_goes_elsewhere_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    renderer = Renderer()
+    renderer.show(delta("m", "You said: go"))
+    renderer.note("· idle → running")
+    renderer.show(delta("m", "od morning"))
+    shown = capsys.readouterr()
+    assert shown.out == "You said: good morning"
+    assert shown.err == "· idle → running\n"

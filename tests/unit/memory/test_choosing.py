@@ -109,6 +109,18 @@ def test_the_headers_of_a_provider_are_sent_and_make_another_key() -> None:
     assert plain.key != team.key
 
 
+def test_the_key_of_a_provider_is_sent_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMORY_KEY", "secret-of-a-provider")
+    with OpenAIStub() as stub:
+        said = f'[providers.a]\ndriver = "openai"\nbase_url = "{stub.base_url}"\n'
+        said += 'api_key_env = "MEMORY_KEY"\n'
+        found = embedder_of("a:model", parse_config(said.encode(), Path("config.toml")))
+        assert found is not None
+        found.embed(["a"])
+        DeadlineEmbedder(found).close()
+        assert stub.requests[0].headers["authorization"] == "Bearer secret-of-a-provider"
+
+
 def test_auto_without_the_packages_is_words_alone_and_no_trouble(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -51,6 +51,12 @@ def test_the_end_of_a_chunk_begins_the_next() -> None:
     assert len("\n".join(lines[second.start_line - 1 :][:shared])) <= 8 * CHARACTERS_PER_TOKEN
 
 
+def test_the_end_of_a_long_line_stands_behind_its_overlap_on_one_line() -> None:
+    first, second = chunks_of("a" * 128 + "b" * 10, SMALL)
+    assert (first.text, second.text) == ("a" * 128, "a" * 32 + "b" * 10)
+    assert (second.start_line, second.end_line) == (1, 1)
+
+
 def test_nothing_overlaps_when_nothing_should() -> None:
     lines = [f"line number {number:02}" for number in range(30)]
     chunks = chunks_of("\n".join(lines), ChunkSettings(tokens=32, overlap=0))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
 
 from holdfast.domain.memory import MAX_FILE_BYTES
+from holdfast.memory import documents
 from holdfast.memory.documents import DEPTH_MAX, IGNORED, files_of, read_file
 
 
@@ -20,6 +22,19 @@ def write(path: Path, text: str = "words") -> Path:
 
 def paths(project: Path, *extra: str) -> list[str]:
     return [one.path for one in files_of(project, extra)]
+
+
+def test_what_was_hashed_last_is_remembered_and_the_oldest_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "HASHES_MAX", 2)
+    monkeypatch.setattr(documents, "_hashes", OrderedDict())
+    long_ago = time.time() - 60
+    for name in ("a.md", "b.md", "c.md"):
+        os.utime(write(tmp_path / "memory" / name, name), (long_ago, long_ago))
+    paths(tmp_path)
+    kept = [Path(path).name for path in documents._hashes]
+    assert kept == ["b.md", "c.md"]
 
 
 @pytest.mark.req("O-020")

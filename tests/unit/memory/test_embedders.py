@@ -203,3 +203,11 @@ def test_the_wanted_one_gives_way_and_is_tried_again_later() -> None:
 def test_without_any_embedder_only_words_are_indexed() -> None:
     assert FallbackEmbedder(None).current is None
     assert identity_of(None) == ("none", "fts-only", "")
+
+
+def test_trouble_without_words_is_told_by_its_kind() -> None:
+    def break_off(_request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadError("")
+
+    with pytest.raises(EmbeddingFailed, match="stub is not reachable: ReadError"):
+        Server(break_off).embedder().embed(["a"])

@@ -31,6 +31,9 @@ def pieces(text: str) -> list[str]:
         ("東京 tower", ["東", "京", "tower"]),
         ("a\u200bb\tc\x00d", ["ab", "cd"]),
         ("snake_case", ["snake", "_", "case"]),
+        ("a\ufffdb", ["ab"]),
+        ("\ua000\ua001", ["[UNK]"]),  # letters that stand for syllables, but not Chinese ones
+        ("one“two”", ["one", "“", "two", "”"]),
         ("x" * 101, ["[UNK]"]),
         ("\U0001f389", ["[UNK]"]),
     ],

@@ -28,6 +28,10 @@ def test_a_better_rank_never_has_a_lower_score(first: float, second: float, thir
     assert 0 < score_of_strength(low, best) <= score_of_strength(high, best) <= 1
 
 
+def test_a_best_hit_that_weighs_nothing_is_still_the_best() -> None:
+    assert score_of_strength(0.0, 0.0) == 1.0
+
+
 @pytest.mark.req("O-031")
 def test_scores_are_joined_by_their_weights() -> None:
     settings = QuerySettings()
@@ -112,3 +116,18 @@ def test_a_snippet_shows_where_the_words_are() -> None:
 def test_a_snippet_prefers_the_place_with_more_of_the_words() -> None:
     text = "redis alone\n" + "filler words\n" * 100 + "redis port 6379\n" + "filler words\n" * 100
     assert "redis port 6379" in snippet_of(text, ["redis", "port", "6379"])
+
+
+@pytest.mark.parametrize(("apart", "shown"), [(460, "alpha"), (461, "gamma")])
+def test_a_snippet_begins_where_words_are_near_enough_to_be_shown_together(
+    apart: int, shown: str
+) -> None:
+    text = "gamma" + " " * 1_995 + "alpha" + " " * (apart - 5) + "beta" + " " * 2_000
+    assert shown in snippet_of(text, ["alpha", "beta", "gamma"])
+
+
+def test_a_snippet_of_the_end_says_only_in_front_that_there_is_more() -> None:
+    text = "x " * 500 + "needle"
+    shown = snippet_of(text, ["needle"])
+    assert shown.startswith("…")
+    assert shown.endswith("needle")

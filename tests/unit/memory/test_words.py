@@ -82,3 +82,8 @@ def test_the_words_of_a_question_are_not_looked_for(query: str, expected: list[s
 
 def test_a_term_is_looked_for_once() -> None:
     assert terms_of("Deploy deploy DEPLOY") == ["Deploy"]
+
+
+def test_one_character_without_spaces_is_the_beginning_of_a_pair_and_a_pair_is_whole() -> None:
+    assert match_all(["京"]) == '"京"*'
+    assert match_any(["東京", "a"]) == '"東京" OR "a"'

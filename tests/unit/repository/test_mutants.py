@@ -33,8 +33,16 @@ def test_every_mutant_names_tests_that_are_marked_with_its_requirements(area: st
             assert named & proofs[requirement], f"{mutant}: no test of it is marked {requirement}"
 
 
-def test_every_requirement_is_tested_or_explained() -> None:
-    assert coverage_page.unexplained() == set()
+def test_every_requirement_is_proven_or_explained() -> None:
+    assert coverage_page.unproven() == set()
+
+
+def test_a_requirement_without_a_mutant_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = [mutant for mutant in CATALOGUE if "H-001" not in mutant.requirements]
+    assert coverage_page.unproven(without) == {"H-001"}
+    monkeypatch.setattr(mutants, "read_catalogue", lambda: without)
+    with pytest.raises(ValueError, match=r"no mutant and no reason: H-001$"):
+        coverage_page.render()
 
 
 def test_no_requirement_has_two_states() -> None:

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from holdfast.domain.memory import ChunkSettings, MemorySettings, QuerySettings, SyncSettings
 from holdfast.domain.project_file import (
     AgentSpec,
+    CageNetwork,
     CageSettings,
     CompactionSettings,
     Limits,
@@ -25,7 +26,7 @@ EXAMPLES = [
     for example in re.findall(r"```yaml\n(.*?)```", (DOCS / name).read_text("utf-8"), re.DOTALL)
 ]
 MODELS = [
-    *(ProjectFile, AgentSpec, Limits, CageSettings, CompactionSettings),
+    *(ProjectFile, AgentSpec, Limits, CageSettings, CageNetwork, CompactionSettings),
     *(MemorySettings, SyncSettings, QuerySettings, ChunkSettings),
 ]
 

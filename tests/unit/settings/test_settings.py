@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.settings.config import Config, load_config, parse_config
 from holdfast.settings.environment import Settings, SettingsError
+from holdfast.terminal.cages.limits import CageLimits
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +140,10 @@ def test_the_backend_of_chats_is_a_name_or_a_factory(tmp_path: Path) -> None:
     for wrong in ('backend = "paper"', 'backend = "a:b; c"', "cache_hours = 0", "store = 1"):
         with pytest.raises(SettingsError, match="chats"):
             parse_config(f"[chats]\n{wrong}\n".encode(), path)
+
+
+def test_the_limits_of_cages_reach_the_terminal_host_by_its_environment() -> None:
+    config = parse_config(b"[cages]\nmemory_mb = 100\ncgroups = false\n", Path("config.toml"))
+    limits = CageLimits.from_environment(config.cages.to_environment())
+    assert limits == CageLimits(memory_mb=100, cgroups=False)
+    assert CageLimits.from_environment(Config().cages.to_environment()) == CageLimits()

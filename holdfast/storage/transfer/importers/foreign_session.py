@@ -17,7 +17,7 @@ from sqlalchemy import insert
 from ulid import ULID
 
 from holdfast.domain.clock import now_ms
-from holdfast.domain.errors import ValidationFailed
+from holdfast.domain.errors import Conflict, ValidationFailed
 from holdfast.domain.events import SessionCreated, SessionImported
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.engine import Db
@@ -25,7 +25,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import Call, Message, SessionRow
 from holdfast.storage.log import events
-from holdfast.storage.projects import projects
+from holdfast.storage.projects import projects, quotas
 from holdfast.storage.sessions import aliases, purged_workflows, sessions, supersessions, titles
 from holdfast.storage.transfer.importers.importer import Imported
 
@@ -133,16 +133,17 @@ def _write(db: Db, home: Path, operator_id: str, given: ForeignSession) -> Impor
     known = sessions.find(db, session_id)
     if known is not None:
         return {"session_id": session_id, "imported": False, "messages": known.message_count}
+    quotas.require_room(db, operator_id, "sessions")
     project = projects.load_in_home(db, home, operator_id, FOLDER, given.origin)
     session = _session(db, operator_id, session_id, given)
     session.project_id, session.working_directory = project.id, project.path
-    session.dsl_hash = project.dsl_hash
+    session.dsl_hash, session.file_hash = project.dsl_hash, project.file_hash
     purged_workflows.drop(db, session_id)
     insert_once(db, SessionRow, session.model_dump())
     _write_messages(db, session, given)
     for call in _calls(session, given):
         insert_once(db, Call, call.model_dump())
-    with suppress(ValidationFailed):
+    with suppress(ValidationFailed, Conflict):
         aliases.put(db, operator_id, given.native_id, session_id)
     created = SessionCreated(
         session_id=session_id, project_id=project.id, user_id=operator_id, forked_from=None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import BadRequest, Conflict, ValidationFailed
 from holdfast.domain.lifecycle import State
+from holdfast.domain.project_file import ProjectFile
+from holdfast.domain.trust import compare
+from holdfast.folders.hidden import is_hidden
 from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
@@ -25,17 +29,23 @@ from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.database.tables_library import Issue
 from holdfast.storage.log import events
 from holdfast.storage.moves import heads
-from holdfast.storage.projects.projects import keep_file
+from holdfast.storage.projects import quotas
+from holdfast.storage.projects.projects import keep_file, keep_in_force, trusted_file
 from holdfast.storage.sessions import purged_workflows, sessions, titles
-from holdfast.storage.transfer import archive
+from holdfast.storage.sessions.lineage import LEVELS_MAX
+from holdfast.storage.transfer import archive, blob_names, references
 from holdfast.storage.transfer.export_document import FORMAT, HIDDEN, VERSION
+from holdfast.storage.transfer.importers import bounded_json
 from holdfast.storage.transfer.importers.importer import Imported, Source
 
 _sessions, _projects = table(SessionRow), table(Project)
 IMPORTED_PROJECT = "imported"
+MADE_IN_HOME = ("chats", "imported")
 LINES_MAX = 10_000
+NEITHER = "the body is neither JSON nor lines of JSON"
 BYTES_MAX = 64 * 1024 * 1024
 _MARK = re.compile(rb'"format"\s*:\s*"' + re.escape(FORMAT).encode() + b'"')
+_HASH = re.compile(r"[0-9a-f]{64}")
 INTERRUPTED = {"code": "imported_while_running", "message": "The export was made during this run."}
 
 
@@ -45,12 +55,24 @@ def sniff(source: Source) -> bool:
 
 
 def read(source: Source) -> Iterator[ExportedSession]:
-    """The session of one document, or of each line.
+    """The session of one document, or of each line; one of them is in memory at a time.
 
-    All lines are parsed before the first session is handed out: of a torn file nothing is stored.
+    All lines are checked before the first session is handed out: of a torn file nothing is stored.
     """
-    for document in _documents(source.whole(bytes_max=BYTES_MAX)):
-        yield ExportedSession(_parts(document))
+    count = 0
+    for line in _lines(source):
+        count += 1
+        if count > LINES_MAX:
+            raise ValidationFailed(f"at most {LINES_MAX} lines at once")
+        parts = _parts(_parsed(line))
+    if count == 1:
+        yield ExportedSession(parts)
+        return
+    if count == 0:
+        raise BadRequest(NEITHER)
+    del parts
+    for line in _lines(source):
+        yield ExportedSession(_parts(_parsed(line)))
 
 
 @dataclass(frozen=True)
@@ -62,29 +84,46 @@ class ExportedSession:
     def write(self, store: OpenStore, operator_id: str) -> Imported:
         """One that is already here unchanged is left alone; one that differs is a Conflict."""
         try:
+            _refuse_own_folders(store.home.resolve(), self.parts)
             return store.write(lambda db: _import(db, store.blobs, operator_id, self.parts))
         except IntegrityError as error:
             raise Conflict(
                 "something of this export is already here under another session"
             ) from error
-        except (ValidationError, TypeError, KeyError) as error:
+        except (ValidationError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValidationFailed(f"the export is damaged: {str(error)[:300]}") from error
 
 
-def _documents(body: bytes) -> list[Any]:
+def _refuse_own_folders(home: Path, parts: dict[str, Any]) -> None:
+    """An export may not bring a session that works among Holdfast's own things."""
+    named = (parts["session"].get("working_directory"), (parts.get("project") or {}).get("path"))
+    for folder in (Path(os.path.realpath(str(one).replace("\0", ""))) for one in named if one):
+        # Where chats and sessions of other programs have their folders.
+        made = any(folder.is_relative_to(home / one) for one in MADE_IN_HOME)
+        if is_hidden(folder, [home]) and not made:
+            raise ValidationFailed("the session of the export works in Holdfast's own folders")
+
+
+def _lines(source: Source) -> Iterator[bytes]:
+    """The lines with something on them, or everything at once when the first is no whole value."""
+    lines = (line for line in source.lines(bytes_max=BYTES_MAX) if line.strip())
+    first = next(lines, None)
+    if first is None:
+        return
     try:
-        text = body.decode()
-        try:
-            return [json.loads(text)]
-        except ValueError:
-            lines = [line for line in text.split("\n") if line.strip()]
-            if len(lines) < 2:
-                raise
-            if len(lines) > LINES_MAX:
-                raise ValidationFailed(f"at most {LINES_MAX} lines at once") from None
-            return [json.loads(line) for line in lines]
-    except (ValueError, RecursionError):
-        raise BadRequest("the body is neither JSON nor lines of JSON") from None
+        bounded_json.parse(first)
+    except bounded_json.NotJson:
+        yield source.whole(bytes_max=BYTES_MAX)
+        return
+    yield first
+    yield from lines
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return bounded_json.parse(text)
+    except bounded_json.NotJson:
+        raise BadRequest(NEITHER) from None
 
 
 def _parts(document: Any) -> dict[str, Any]:
@@ -111,32 +150,91 @@ def _import(db: Db, blobs: BlobStore, operator_id: str, parts: dict[str, Any]) -
     if known is not None:
         # Kept for a fork after a purge, or brought along by one: the whole takes its place.
         archive.delete_rows(db, row.id)
+    quotas.require_room(db, operator_id, "sessions")
     row.project_id = _project(db, operator_id, parts, row)
     if row.title is not None and titles.holder(db, operator_id, row.title) is not None:
         row.title = titles.next_title(db, operator_id, row.title)
-    blob_count = archive.put_blobs(db, blobs, parts.get("blobs") or {})
     _settle(row, parts)
     purged_workflows.drop(db, row.id)
-    # The farthest source first, since each names the one it was forked from.
-    given = reversed(parts.get("sources") or [])
-    sources = [_import_source(db, operator_id, source, row.project_id) for source in given]
-    _drop_missing(db, row)
+    brought = _sifted(db, operator_id, row, parts)
+    blob_count = archive.put_blobs(db, blobs, brought.blobs)
+    for source, rows in brought.sources:
+        insert_once(db, SessionRow, source.model_dump())
+        archive.put_rows(db, rows)
     if known is None:
         insert_once(db, SessionRow, row.model_dump())
     else:
         # In place: a deleted row would take the name of their parent from its forks.
         change(db, SessionRow, row.id, **row.model_dump(exclude={"id"}))
-    archive.put_rows(db, _own_rows(parts, row.id))
+    archive.put_rows(db, brought.own)
     broken = events.broken_link(db, row.id)
     if broken is not None:
         raise ValidationFailed(f"event {broken} of the export does not follow from those before")
-    return {
+    answer: Imported = {
         "session_id": row.id,
         "imported": True,
-        "messages": len(parts.get("messages") or []),
+        "messages": len(brought.own["messages"]),
         "blobs": blob_count,
-        "sources": [source for source in reversed(sources) if source is not None],
+        "sources": [source.id for source, _ in reversed(brought.sources)],
     }
+    return {**answer, "warnings": brought.warnings} if brought.warnings else answer
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What of a document is stored: only what it carries, naming only what is the operator's."""
+
+    own: references.Rows
+    # The farthest source first, since each names the one it was forked from.
+    sources: list[tuple[SessionRow, references.Rows]]
+    blobs: dict[str, str]
+    warnings: list[str]
+
+
+def _sifted(db: Db, operator_id: str, row: SessionRow, parts: dict[str, Any]) -> Brought:
+    given: dict[str, str] = parts.get("blobs") or {}
+    sieve = references.Sieve(db, operator_id, frozenset(given))
+    own = _own_rows(parts, row.id)
+    sources = _new_sources(db, operator_id, parts, row)
+    for session, rows in [(row, own), *sources]:
+        sieve.carry(session.id, rows)
+    sieve.session(row)
+    own = sieve.rows(own)
+    kept = []
+    for source, rows in sources:
+        sieve.session(source)
+        kept.append((source, sieve.rows(rows)))
+    _drop_foreign_issue(db, row)
+    named = blob_names.in_prompts(row.prompts)
+    for rows in (own, *(rows for _, rows in kept)):
+        named |= blob_names.in_rows(rows)
+        for head in rows["heads"]:
+            data = archive.decoded(given, head["state_ref"])
+            sieve.root(head, data)
+            named |= blob_names.in_root(data)
+    stored = {blob_id: given[blob_id] for blob_id in sorted(named)}
+    return Brought(own, kept, stored, sieve.warnings())
+
+
+def _new_sources(
+    db: Db, operator_id: str, parts: dict[str, Any], row: SessionRow
+) -> list[tuple[SessionRow, references.Rows]]:
+    """What the fork reads, unless the source itself is here; another operator's is a Conflict."""
+    given = parts.get("sources") or []
+    if len(given) > LEVELS_MAX:
+        raise ValidationFailed(f"an export has at most {LEVELS_MAX} sources")
+    found = []
+    for source in reversed(given):
+        # Exports of older versions hold the whole row.
+        hidden = _session_row({**source["session"], **HIDDEN}, operator_id)
+        hidden.purged, hidden.project_id, hidden.bound_issue = True, row.project_id, None
+        hidden.dsl_hash = row.dsl_hash
+        known = sessions.find(db, hidden.id)
+        if known is None:
+            found.append((hidden, _own_rows(source, hidden.id)))
+        elif known.created_by != operator_id:
+            raise Conflict("a session with this id is already here", {"session_id": hidden.id})
+    return found
 
 
 def _session_row(given: dict[str, Any], operator_id: str) -> SessionRow:
@@ -145,14 +243,16 @@ def _session_row(given: dict[str, Any], operator_id: str) -> SessionRow:
     row = SessionRow.model_validate(given)
     row.created_by = operator_id
     row.purged = False
+    row.host_id = None  # hosts are of the store that it comes from
+    row.file_hash = row.withheld = None
+    if row.state not in {state.value for state in State}:
+        raise ValidationFailed("the export has a session in no known state")
     row.cache_id = row.cache_id or row.id  # exports of older versions have none
     return row
 
 
-def _drop_missing(db: Db, row: SessionRow) -> None:
-    """A parent or an issue of the store that made the export may not be in this one."""
-    if row.parent_session_id is not None and sessions.find(db, row.parent_session_id) is None:
-        row.parent_session_id = None
+def _drop_foreign_issue(db: Db, row: SessionRow) -> None:
+    """An issue of the store that made the export may not be in this project."""
     if row.bound_issue is not None:
         found = find_row(db, Issue, row.bound_issue)
         if found is None or found.project_id != row.project_id:
@@ -171,7 +271,7 @@ def _own_rows(parts: dict[str, Any], session_id: str) -> dict[str, list[dict[str
 
 
 def _complete(rows: dict[str, list[dict[str, Any]]]) -> None:
-    """Fill what the heads in exports of older versions do not have."""
+    """Fill what exports of older versions do not have, and end what cannot go on here."""
     points = {row["id"]: row for row in rows["checkpoints"]}
     for head in rows["heads"]:
         head.setdefault("cache_id", head["session_id"])
@@ -182,6 +282,9 @@ def _complete(rows: dict[str, list[dict[str, Any]]]) -> None:
 
 def _settle(row: SessionRow, parts: dict[str, Any]) -> None:
     """What was going on when the export was made does not go on here."""
+    for pty in parts.get("ptys") or []:
+        if pty["state"] != "closed":
+            pty.update(state="closed", close_reason="lost", closed_at=now_ms())
     if row.state not in (State.RUNNING.value, State.QUEUED.value, State.PAUSED.value):
         return
     row.state = State.IDLE.value
@@ -202,6 +305,9 @@ def _project(db: Db, operator_id: str, parts: dict[str, Any], row: SessionRow) -
             break
     if parts.get("project_file") is not None:
         row.dsl_hash = _keep_project_file(db, parts, row.dsl_hash)
+    elif not _knows_project_file(db, operator_id, row.dsl_hash):
+        raise ValidationFailed("the export names a project file that it does not carry")
+    _hold_to_what_is_trusted(db, row, None if found is None else db.get(Project, str(found)))
     if found is not None:
         return str(found)
     taken = db.connection().execute(select(_projects.c.id).where(_projects.c.id == row.project_id))
@@ -214,8 +320,22 @@ def _project(db: Db, operator_id: str, parts: dict[str, Any], row: SessionRow) -
         created_at=now_ms(),
         updated_at=now_ms(),
     )
+    quotas.require_room(db, operator_id, "projects")
     insert_once(db, Project, project.model_dump())
     return project.id
+
+
+def _knows_project_file(db: Db, operator_id: str, dsl_hash: str) -> bool:
+    """Whether a file of that hash is the operator's already; what is no hash names none."""
+    if _HASH.fullmatch(dsl_hash) is None:
+        return True
+    for place in (_sessions, _projects):
+        mine = select(place.c.id).where(
+            place.c.created_by == operator_id, place.c.dsl_hash == dsl_hash
+        )
+        if db.connection().execute(mine.limit(1)).first() is not None:
+            return True
+    return False
 
 
 def _keep_project_file(db: Db, parts: dict[str, Any], dsl_hash: str) -> str:
@@ -234,14 +354,12 @@ def _keep_project_file(db: Db, parts: dict[str, Any], dsl_hash: str) -> str:
     return meaning
 
 
-def _import_source(db: Db, operator_id: str, source: dict[str, Any], project_id: str) -> str | None:
-    """Bring along what the fork reads, unless the source itself is here."""
-    # Exports of older versions hold the whole row.
-    row = _session_row({**source["session"], **HIDDEN}, operator_id)
-    row.purged, row.project_id = True, project_id
-    _drop_missing(db, row)
-    if sessions.find(db, row.id) is not None:
-        return None
-    db.connection().execute(insert(_sessions).values(**row.model_dump()))
-    archive.put_rows(db, _own_rows(source, row.id))
-    return row.id
+def _hold_to_what_is_trusted(db: Db, row: SessionRow, project: Project | None) -> None:
+    """Reopened, an imported session is held to what this operator trusts."""
+    kept = db.get(ProjectFileRow, row.dsl_hash)
+    if kept is None:
+        return
+    file = ProjectFile.model_validate(kept.content)
+    found = compare(file, None if project is None else trusted_file(db, project))
+    row.file_hash = keep_in_force(db, found.in_force)
+    row.withheld = found.areas or None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NotRequired, Protocol, TypedDict
+from typing import BinaryIO, NotRequired, Protocol, TypedDict
 
 from holdfast.domain.errors import NotFound, PayloadTooLarge
 from holdfast.storage.database.opening import OpenStore
@@ -27,17 +29,39 @@ class Source:
         """Everything, or PayloadTooLarge."""
         data = self._begin(bytes_max + 1)
         if len(data) > bytes_max:
-            raise PayloadTooLarge(f"at most {bytes_max // 1024**2} MiB can be imported at once")
+            raise PayloadTooLarge(_too_large(bytes_max))
         return data
 
-    def _begin(self, count: int) -> bytes:
-        if isinstance(self.content, bytes):
-            return self.content[:count]
+    def lines(self, *, bytes_max: int) -> Iterator[bytes]:
+        """Line by line, or PayloadTooLarge before the first one."""
         try:
-            with self.content.open("rb") as file:
+            with self._opened() as file:
+                if file.seek(0, os.SEEK_END) > bytes_max:
+                    raise PayloadTooLarge(_too_large(bytes_max))
+                file.seek(0)
+                yield from file
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _begin(self, count: int) -> bytes:
+        try:
+            with self._opened() as file:
                 return file.read(count)
         except OSError as error:
-            raise NotFound(f"cannot read {self.content.name}: {error.strerror}") from None
+            raise self._unreadable(error) from None
+
+    def _opened(self) -> BinaryIO:
+        if isinstance(self.content, bytes):
+            return io.BytesIO(self.content)
+        return self.content.open("rb")
+
+    def _unreadable(self, error: OSError) -> NotFound:
+        name = self.content.name if isinstance(self.content, Path) else "the body"
+        return NotFound(f"cannot read {name}: {error.strerror}")
+
+
+def _too_large(bytes_max: int) -> str:
+    return f"at most {bytes_max // 1024**2} MiB can be imported at once"
 
 
 class Imported(TypedDict):
@@ -48,6 +72,7 @@ class Imported(TypedDict):
     messages: int
     blobs: NotRequired[int]
     sources: NotRequired[list[str]]
+    warnings: NotRequired[list[str]]
 
 
 class Importable(Protocol):

@@ -82,8 +82,10 @@ def test_blobs_lie_in_the_home_unless_a_url_says_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("s3://bucket/prefix", "must begin with file://, not with s3"),
+        ("gs://bucket/prefix", "must begin with file://, s3://, not with gs"),
         ("/srv/blobs", "must begin with file://"),
+        ("s3://", "s3://bucket/prefix"),
+        ("s3://Bucket_/x?y", "s3://bucket/prefix"),
         ("file://server/share", "file:///an/absolute/folder"),
         ("file://", "file:///an/absolute/folder"),
         ("file:///srv/blobs?x=1", "file:///an/absolute/folder"),

@@ -71,11 +71,13 @@ def fill(store: OpenStore) -> str:
 
 
 def columns_of(store: Store) -> dict[str, list[str]]:
-    """Every table of ours, with the columns that it has now."""
+    """Every table of ours that is there now, with the columns that it has now."""
     looked = inspect(store.reader)
+    there = set(looked.get_table_names())
     return {
         name: sorted(column["name"] for column in looked.get_columns(name))
         for name in SQLModel.metadata.tables
+        if name in there
     }
 
 

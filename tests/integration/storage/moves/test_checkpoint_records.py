@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.errors import NotFound
+from holdfast.domain.errors import Conflict, NotFound
 from holdfast.domain.ids import new_id
 from holdfast.domain.tools import CHECKPOINT_TOOL
 from holdfast.storage.database.engine import Db
@@ -17,7 +17,7 @@ from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.log import events
 from holdfast.storage.moves import checkpoints, prompt_edits
 from holdfast.storage.sessions import messages, runs
-from tests.support.workflow_double import PROMPTS, WorkflowDouble
+from tests.support.workflow_double import PROMPTS, WorkflowDouble, comparable
 
 
 @pytest.fixture
@@ -148,6 +148,13 @@ def test_only_the_sessions_own_checkpoints_are_archived(
     for _ in range(3):
         made.append(workflow.pause(session_id))
         workflow.resume(session_id)
+        workflow.finish(str(workflow.row(session_id).active_run))
+        workflow.begin(session_id)
+    head_id = str(workflow.row(session_id).current_head)
+    assert (
+        comparable(workflow.state(head_id))["checkpoints"]
+        == (workflow.state_in_tables(session_id)["checkpoints"])
+    )
     assert [kept(workflow, row).archived for row in made] == [True, True, False]
     assert not kept(workflow, theirs).archived
 
@@ -206,7 +213,9 @@ def test_the_notice_of_an_edit_belongs_to_the_run(workflow: WorkflowDouble) -> N
     assert not workflow.store.read(lambda db: prompt_edits.unproven(db, session_id))
 
 
-def test_a_tools_checkpoint_is_found_once_the_operator_went_on(workflow: WorkflowDouble) -> None:
+def test_a_tools_checkpoint_is_found_once_the_operator_went_on(
+    workflow: WorkflowDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session_id = workflow.session()
     run_id = workflow.begin(session_id)
     workflow.call(session_id, run_id, "shell")
@@ -223,6 +232,14 @@ def test_a_tools_checkpoint_is_found_once_the_operator_went_on(workflow: Workflo
     assert resumed_for(run_id, asked) == made.id
     for run, call in ((run_id, later), (run_id, None), ("other", asked)):
         assert resumed_for(run, call) is None
+    newest = pause_as(workflow, session_id, "model", "look again")
+    workflow.resume(session_id)
+    monkeypatch.setattr(checkpoints, "ACTIVE_MAX", 1)
+    assert resumed_for(run_id, asked) == newest.id, "the newest counts, and no more are read"
+    workflow.store.write(lambda db: change(db, Checkpoint, newest.id, snapshot={}))
+    assert resumed_for(run_id, asked) is None
+    monkeypatch.undo()
+    assert resumed_for(run_id, asked) == made.id
     workflow.store.write(lambda db: change(db, Checkpoint, made.id, created_by="operator"))
     assert resumed_for(run_id, asked) is None
 
@@ -245,3 +262,16 @@ def test_the_trees_of_checkpoints_and_of_late_runs_are_in_use(workflow: Workflow
     assert (stored.tree, stored.tree_note) == ("tree", "all files")
     in_use = workflow.store.read(lambda db: checkpoints.trees_in_use(db, runs_since=10))
     assert in_use == {"tree", "undo", "late"}
+
+
+def test_a_session_is_resumed_once_from_each_checkpoint(workflow: WorkflowDouble) -> None:
+    session_id = workflow.session()
+    workflow.begin(session_id)
+    made = workflow.pause(session_id)
+    # As a signal does it, and the approval of a compaction: without the id of a command.
+    workflow.resume(session_id, made.id, command_id="")
+    with pytest.raises(Conflict):
+        workflow.resume(session_id, made.id, command_id="")
+    rows = workflow.store.read(lambda db: events.after(db, session_id, 0, limit=100))
+    told = [row for row in rows if row.kind == "checkpoint.resumed"]
+    assert [(row.row_kind, row.row_id) for row in told] == [("checkpoint", made.id)]

@@ -218,7 +218,9 @@ def test_edited_prompts_are_audited_and_told_to_the_primary(
 
 
 @pytest.mark.req("K-063")
-def test_prompts_are_edited_only_at_the_pause_point(workflow: WorkflowDouble) -> None:
+def test_prompts_are_edited_only_at_the_pause_point(
+    workflow: WorkflowDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session_id = workflow.session()
     workflow.begin(session_id)
     made = workflow.pause(session_id)
@@ -230,6 +232,17 @@ def test_prompts_are_edited_only_at_the_pause_point(workflow: WorkflowDouble) ->
     workflow.resume(session_id, made.id)
     with pytest.raises(Conflict):
         workflow.store.write(lambda db: prompt_edits.edit(db, blobs, made, "primary", "x"))
+    later = workflow.pause(session_id)
+    with pytest.raises(Conflict):
+        workflow.store.write(lambda db: prompt_edits.edit(db, blobs, made, "primary", "x"))
+    for words in ("first", "second"):
+        workflow.store.write(
+            lambda db, text=words: prompt_edits.edit(db, blobs, later, "primary", text)  # type: ignore[misc]
+        )
+    monkeypatch.setattr(prompt_edits, "EDITS_MAX", 1)
+    (oldest,) = workflow.store.read(lambda db: prompt_edits.of_checkpoint(db, later.id))
+    assert oldest.new_content == "first"
+    assert len(oldest.new_hash) == 64, "a hash without the name of its algorithm"
 
 
 @pytest.mark.req("K-069")

@@ -8,8 +8,10 @@ import pytest
 
 from holdfast.domain.errors import Conflict, NotFound
 from holdfast.domain.ids import new_id
+from holdfast.storage.database import blobs
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.rows import change
+from holdfast.storage.database.rows import change, insert_once
+from holdfast.storage.database.tables import Call
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.log import events
 from holdfast.storage.moves import compactions
@@ -213,6 +215,7 @@ def test_feedback_changes_only_what_it_gives(workflow: WorkflowDouble) -> None:
     assert give(operator_flag="bad") == ("bad", None)
     assert give(operator_notes="lost the plan") == ("bad", "lost the plan")
     assert give() == ("bad", "lost the plan")
+    assert give(operator_flag=None) == (None, "lost the plan")
 
 
 def test_what_was_dropped_is_superseded_only_while_it_is_in_effect(
@@ -232,6 +235,36 @@ def test_what_was_dropped_is_superseded_only_while_it_is_in_effect(
     assert dropped() == [("one", True)]
     undo(workflow, record)
     assert dropped() == [("one", False)]
+    waiting = record_of(session_id, message.id, checkpoint_id="point")
+    workflow.store.write(lambda db: compactions.hold(db, waiting))
+    found = workflow.store.read(lambda db: compactions.dropped(db, waiting))
+    proposed = compactions.view(kept(workflow, waiting), found)["dropped"]
+    assert [one["superseded"] for one in proposed] == [False], "it is only proposed"
+
+
+def test_a_summary_is_paid_for_once_and_an_operators_words_are_no_models_answer(
+    workflow: WorkflowDouble,
+) -> None:
+    session_id = workflow.session()
+    request = workflow.store.write(
+        lambda db: blobs.commit(db, workflow.opened.blobs.put_json({"messages": ["sum it up"]}))
+    )
+
+    def known() -> str | None:
+        return workflow.store.read(
+            lambda db: compactions.summary_of_request(db, session_id, request)
+        )
+
+    def asked(summary: str, status: str) -> None:
+        record = record_of(session_id, summary=summary)
+        call = Call(id=record.id, session_id=session_id, request_ref=request, status=status)
+        workflow.store.write(lambda db: insert_once(db, Call, call.model_dump()))
+        carry_out(workflow, record)
+
+    asked("what the operator wrote when the model had failed", "failed")
+    assert known() is None
+    asked("what the model wrote", "done")
+    assert known() == "what the model wrote"
 
 
 @pytest.mark.req("K-086")

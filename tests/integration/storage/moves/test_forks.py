@@ -107,6 +107,14 @@ def test_a_missing_or_foreign_source_is_not_found(workflow: WorkflowDouble) -> N
             workflow.fork(source)
 
 
+def test_a_fork_goes_on_as_its_source_unless_it_is_told_otherwise(workflow: WorkflowDouble) -> None:
+    source = workflow.session(mode="plan", model_override="stub:one", source="cli")
+    same = workflow.row(workflow.fork(source))
+    assert (same.mode, same.model_override, same.source) == ("plan", "stub:one", "cli")
+    other = workflow.row(workflow.fork(source, mode="auto", model_override="stub:two"))
+    assert (other.mode, other.model_override, other.source) == ("auto", "stub:two", "cli")
+
+
 @pytest.mark.req("F-033")
 def test_a_fork_copies_no_message(workflow: WorkflowDouble) -> None:
     source = workflow.session()
@@ -205,6 +213,7 @@ def test_a_comparison_names_the_common_head_and_cuts_at_its_limit(
     assert found["common"]["message_seq"] == 2
     assert found["common"]["head"]["id"] == found["common"]["head_id"] == shared
     assert (found["b"]["truncated"], len(found["b"]["messages"])) == (False, 2)
+    assert found["b"]["runs"] == [workflow.head(workflow.row(left).current_head or "").run_id]
     found = compare(1)
     assert (found["b"]["truncated"], len(found["b"]["messages"])) == (True, 1)
 

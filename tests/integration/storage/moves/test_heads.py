@@ -229,3 +229,29 @@ def test_a_forks_first_head_holds_what_the_fork_itself_superseded(workflow: Work
     assert comparable(workflow.state(head_id)) == workflow.state_in_tables(fork)
     shown = workflow.state(head_id)["messages"][other]["superseded_by"]
     assert shown == [f"compaction:{record.id}"]
+
+
+def test_a_head_of_a_forks_fork_lists_what_is_new_and_counts_everything(
+    workflow: WorkflowDouble,
+) -> None:
+    session_id = workflow.session()
+    workflow.run(session_id, "level 0")
+    for level in (1, 2):
+        session_id = workflow.fork(session_id)
+        head_id = workflow.run(session_id, f"level {level}")
+    derivation = heads.root(workflow.opened.blobs, head_id)["derivation"]
+    assert derivation["source_session"] == workflow.row(session_id).forked_from
+    for count in (6, 8):
+        messages = heads.root(workflow.opened.blobs, head_id)["collections"]["messages"]
+        assert messages["count"] == count
+        assert len(messages["delta"]["append"]) == 2
+        head_id = workflow.run(session_id, "once more")
+
+
+def test_a_head_lists_rows_by_their_ids(workflow: WorkflowDouble) -> None:
+    session_id = workflow.session()
+    for at, call_id in ((1, "b"), (2, "a")):
+        call = Call(id=call_id, session_id=session_id, created_at=at, completed_at=at)
+        workflow.store.write(lambda db, row=call: insert_once(db, Call, row.model_dump()))  # type: ignore[misc]
+    root = heads.root(workflow.opened.blobs, workflow.run(session_id))
+    assert [one["id"] for one in root["collections"]["calls"]["delta"]["append"]] == ["a", "b"]

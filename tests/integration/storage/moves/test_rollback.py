@@ -9,6 +9,7 @@ from holdfast.domain.errors import ActionNotAllowed, Conflict, NotFound
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Message, SubagentInvocation, ToolCallRow
+from holdfast.storage.log import events
 from holdfast.storage.moves import checkpoints, compactions, prompt_edits
 from holdfast.storage.sessions import runs
 from tests.support.workflow_double import WorkflowDouble
@@ -161,3 +162,32 @@ def test_a_compaction_before_the_checkpoint_stays(workflow: WorkflowDouble) -> N
     made = workflow.pause(session_id)
     workflow.roll_back(session_id, made.id)
     assert workflow.texts(session_id) == ["In short.", "late"]
+
+
+def test_a_rollback_ends_the_run_for_its_operator_and_undoes_only_later_compactions(
+    workflow: WorkflowDouble,
+) -> None:
+    session_id = workflow.session()
+    workflow.run(session_id, "one")
+    early = workflow.compact(session_id, [workflow.seen(session_id)[0][0]])
+    run_id = workflow.begin(session_id, "two")
+    made = workflow.pause(session_id)
+    workflow.resume(session_id)
+    late = workflow.compact(session_id, [])
+    workflow.pause(session_id)
+
+    workflow.roll_back(session_id, made.id, user_id="alice", command_id="once")
+
+    row = workflow.row(session_id)
+    assert (row.state, row.active_run, row.current_checkpoint) == ("idle", None, None)
+    run = workflow.store.read(lambda db: runs.get(db, run_id))
+    assert (run.state, run.finish_reason) == ("cancelled", "rolled_back")
+    told = workflow.store.read(lambda db: events.after(db, session_id, 0, limit=200))
+    assert [one.data["user_id"] for one in told if one.kind == "run.cancelled"] == ["alice"]
+    undone = [one.row_id for one in told if one.kind == "compaction.undone"]
+    assert undone == [late.id]
+    kept = {
+        one.id: (one.rolled_back, one.undone_at is not None)
+        for one in workflow.store.read(lambda db: compactions.page(db, session_id, limit=9))
+    }
+    assert kept == {early.id: (False, False), late.id: (True, True)}

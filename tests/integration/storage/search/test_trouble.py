@@ -42,6 +42,7 @@ def test_a_damaged_index_is_built_anew_by_the_next_search(sqlite_store: OpenStor
         execute(sqlite_store, harm)
         said.add(library.say(session, "needle").id)
         assert library.found("needle") == said, harm
+        assert progress(sqlite_store).state == "ready", harm
 
 
 def test_a_damaged_index_is_built_anew_on_postgres(shared_postgres_store: OpenStore) -> None:

@@ -64,7 +64,7 @@ async def test_a_request_is_described_and_its_answer_ends_the_run_not_the_sessio
     assert (early["message_count"], late["message_count"]) == (1, 3)
     assert late["message_ids"] == [[said[0].id, said[2].id]]
     assert late["cache"] == {"id": session}
-    named = worker.store.read(lambda db: requests.ids(db, late["message_ids"]))
+    named = worker.store.read(lambda db: requests.ids(db, late["message_ids"], [session]))
     assert named == [message.id for message in said[:3]]
     assert len(canonical(late)) < len(canonical(early)) + 64, "it does not grow with the history"
     head = worker.store.read(lambda db: heads.of(db, session, run_id=first.id))
@@ -111,7 +111,7 @@ def test_ranges_name_every_message_and_no_other(sqlite_store: OpenStore) -> None
         [first[4].id, first[5].id],
         [own[1].id, own[2].id],
     ]
-    ids = sqlite_store.read(lambda db: requests.ids(db, named))
+    ids = sqlite_store.read(lambda db: requests.ids(db, named, [source, fork]))
     assert ids == [message.id for message in shown]
     assert own[0].seq == first[5].seq + 1
     assert len(requests.ranges([first[5], own[0]])) == 2, "numbers of two sessions"
@@ -136,7 +136,9 @@ async def test_a_leaf_call_keeps_its_request_and_its_whole_answer(
     request = request_of(sqlite_store, call)
     assert (request["kind"], request["rendered"]) == ("leaf-agent", True)
     assert "quick brown fox" in canonical(request["messages"]).decode()
-    named = sqlite_store.read(lambda db: requests.ids(db, request["message_ids"]))
+    named = sqlite_store.read(
+        lambda db: requests.ids(db, request["message_ids"], [call.session_id])
+    )
     record = sqlite_store.read(lambda db: compactions.find(db, done.compaction_id))
     assert record is not None
     assert named == record.superseded_message_ids

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.errors import ActionNotAllowed
 from holdfast.domain.ids import new_id
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import Call, InboxMessage
+from holdfast.storage.database.tables import Call, InboxMessage, SubagentInvocation
 from holdfast.storage.log import events, frames
-from holdfast.storage.sessions import calls, inbox, runs
+from holdfast.storage.sessions import admission, calls, inbox, invocations, messages, runs
 from holdfast.storage.sessions.calls import Bill
+from holdfast.storage.sessions.message_views import message_json
 from tests.support.workflow_double import WorkflowDouble
 
 
@@ -95,3 +98,43 @@ def test_only_what_was_staged_long_ago_is_swept(workflow: WorkflowDouble) -> Non
     assert workflow.store.write(lambda db: inbox.sweep(db)) == 1
     assert workflow.store.read(lambda db: inbox.find(db, "old")) is None
     assert workflow.store.read(lambda db: inbox.find(db, "new")) is not None
+
+
+def test_a_message_is_not_admitted_while_a_run_works_and_waits_where_it_is(
+    workflow: WorkflowDouble,
+) -> None:
+    session_id = workflow.session()
+    workflow.begin(session_id)
+    message_id, run_id = new_id(), new_id()
+
+    def admit(db: Db) -> None:
+        inbox.stage(
+            db, message_id=message_id, session_id=session_id, content="x", model_override=None
+        )
+        admission.admit(db, session_id, message_id=message_id, run_id=run_id, user_id="alice")
+
+    with pytest.raises(ActionNotAllowed):
+        workflow.store.write(admit)
+    assert workflow.store.read(lambda db: runs.find(db, run_id)) is None
+
+
+def test_a_subagent_reads_its_prompt_as_the_words_of_who_asked(workflow: WorkflowDouble) -> None:
+    session_id = workflow.session()
+    run_id = workflow.begin(session_id)
+    path = "primary.subagents.helper"
+    row = SubagentInvocation(
+        id=new_id(),
+        run_id=run_id,
+        session_id=session_id,
+        subagent_name="helper",
+        agent_path=path,
+        tool_call_id="call",
+    )
+    workflow.store.write(lambda db: invocations.begin(db, row, "do this"))
+    (message,) = workflow.store.read(
+        lambda db: messages.history(db, session_id, agent_path=path, invocation_id=row.id)
+    )
+    assert (message.role, message.content) == ("operator", "do this")
+    assert message.meta == {"kind": "subagent_prompt"}
+    shown = message_json(message, [])
+    assert (shown["session_id"], shown["agent_path"]) == (session_id, path)

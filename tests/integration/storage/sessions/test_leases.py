@@ -143,7 +143,7 @@ def test_terminals_are_counted_and_listed_by_session(workflow: WorkflowDouble) -
     session_id, other_id = workflow.session(), workflow.session()
 
     def opened(session: str, created_at: int) -> str:
-        pty = Pty(id=new_id(), session_id=session, subagent="helper")
+        pty = Pty(id=new_id(), session_id=session, subagent="helper", host_id="here")
         workflow.store.write(lambda db: ptys.opened(db, pty))
         workflow.store.write(lambda db: ptys.opened(db, pty))
         workflow.store.write(lambda db: change(db, Pty, pty.id, created_at=created_at))
@@ -157,8 +157,9 @@ def test_terminals_are_counted_and_listed_by_session(workflow: WorkflowDouble) -
     workflow.store.write(lambda db: change(db, Pty, mine[0], state="closed"))
     workflow.store.write(lambda db: change(db, Pty, mine[1], state="detached"))
     assert workflow.store.read(lambda db: ptys.live_count(db, session_id)) == 2
-    live = workflow.store.read(lambda db: ptys.live(db))
+    live = workflow.store.read(lambda db: ptys.live(db, "here"))
     assert {one.id for one in live} == {theirs, mine[1], mine[2]}
+    assert workflow.store.read(lambda db: ptys.live(db, "elsewhere")) == []
     with pytest.raises(NotFound):
         workflow.store.read(lambda db: ptys.get(db, session_id, theirs))
     for _ in range(ptys.LIVE_MAX - 2):

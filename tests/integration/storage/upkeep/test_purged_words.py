@@ -56,7 +56,7 @@ def add_transcript(workflow: WorkflowDouble, session_id: str) -> None:
     workflow.store.write(lambda db: db.add(transcript))
 
 
-@pytest.mark.req("H-042")
+@pytest.mark.req("H-011", "H-042")
 def test_the_words_of_a_purged_session_leave_every_table_of_the_index(
     workflow: WorkflowDouble,
 ) -> None:

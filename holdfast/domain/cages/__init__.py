@@ -1,0 +1,1 @@
+"""What a cage is in words: its defaults, how it is shown, and where it lets connect to."""

@@ -1,0 +1,1 @@
+"""The authority of a fleet: who may call a terminal host, and how a machine joins"""

@@ -1,0 +1,1 @@
+"""Cages: the policy of one agent, and what holds its programs to it."""

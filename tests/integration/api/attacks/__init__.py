@@ -1,0 +1,1 @@
+"""What strangers, forgers and slow clients send to the API."""

@@ -1,0 +1,73 @@
+"""A machine that can build no cage: nothing runs or is written without one, reading goes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.settings.config import Config
+from holdfast.storage.database.opening import OpenStore
+from tests.support.local_worker import LocalWorker, script
+from tests.support.servers.caged_programs import WITHOUT_CAGES, before
+from tests.support.servers.terminal_hosts import TestHost
+from tests.support.stored_rows import tool_calls_of
+
+
+@pytest.fixture(scope="module")
+def bare_host() -> Iterator[TestHost]:
+    """A host in surroundings that allow neither namespaces nor Landlock."""
+    with TestHost(*before(WITHOUT_CAGES)) as host:
+        yield host
+
+
+@pytest.fixture
+async def worker(
+    temporal: str, bare_host: TestHost, sqlite_store: OpenStore, tmp_path: Path
+) -> AsyncIterator[LocalWorker]:
+    async with LocalWorker(sqlite_store, tmp_path, temporal, bare_host, Config()) as running:
+        yield running
+
+
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("shell", {"command": "echo ran > ran"}),
+    ("write_file", {"path": "written", "content": "x"}),
+    ("edit_file", {"path": "old", "old_string": "old words", "new_string": "new"}),
+    ("read_file", {"path": "old"}),
+]
+
+
+async def states(worker: LocalWorker, primary: str) -> tuple[dict[str, tuple[str, str]], Path]:
+    """How each call ended and with which words, and the folder it was made in."""
+    session = worker.session(worker.project(f"primary: {{model: 'scripted:echo', {primary}}}\n"))
+    folder = Path(worker.row(session).working_directory)
+    (folder / "old").write_text("old words\n")
+    steps = [{"call": name, "arguments": arguments} for name, arguments in CALLS]
+    run = await worker.run(session, script(*steps, {"say": "seen"}))
+    assert run.state == "done", run.error
+    rows = worker.store.read(lambda db: tool_calls_of(db, run.id))
+    return {row.tool_name: (row.state, str(row.output)) for row in rows}, folder
+
+
+async def test_commands_and_edits_are_refused_with_what_to_do_and_reading_goes_on(
+    worker: LocalWorker,
+) -> None:
+    ended, folder = await states(worker, "terminal: false")
+    for name in ("shell", "write_file", "edit_file"):
+        state, words = ended[name]
+        assert state == "failed", name
+        assert "install bubblewrap" in words
+        assert "cage: disabled" in words
+    assert ended["read_file"][0] == "done"
+    assert "old words" in ended["read_file"][1]
+    assert sorted(path.name for path in folder.iterdir()) == [".holdfast", "old"]
+    assert (folder / "old").read_text() == "old words\n"
+
+
+async def test_an_agent_whose_cage_is_disabled_works_there(worker: LocalWorker) -> None:
+    ended, folder = await states(worker, "cage: disabled")
+    assert {name: state for name, (state, _) in ended.items()} == dict.fromkeys(ended, "done")
+    assert (folder / "ran").exists()
+    assert (folder / "written").exists()

@@ -1,0 +1,1 @@
+"""Those that a test lets loose on the product."""
