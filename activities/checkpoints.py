@@ -33,7 +33,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.log import events
-from holdfast.storage.moves import checkpoints, rollback
+from holdfast.storage.moves import checkpoints, message_points, rollback
 from holdfast.storage.sessions import runs, sessions, tool_calls
 from holdfast.terminal.client import TerminalClient
 
@@ -85,9 +85,7 @@ class CheckpointActivities:
     async def roll_back_session(self, step: RollBackStep) -> RolledBack:
         """Go back to a checkpoint; with `restore_files` its files come back too."""
         async with beating():
-            point = await self.store.aread(
-                lambda db: checkpoints.get(db, step.session_id, step.checkpoint_id)
-            )
+            point = await self._point(step)
             wants_files = step.restore_files or step.undo_restore
             tree = point.undo_tree if step.undo_restore else point.tree
             if step.restore_files and tree is None and not point.tree_note:
@@ -167,6 +165,17 @@ class CheckpointActivities:
             return (await act(session_id=step.session_id)).verified
         return (await act(run_id=step.run_id)).verified
 
+    async def _point(self, step: RollBackStep) -> Checkpoint:
+        """Where to go back to; right before a message it is made first."""
+        session_id, message_id, store = step.session_id, step.message_id, self.store
+        if message_id is None:
+            return await store.aread(lambda db: checkpoints.get(db, session_id, step.checkpoint_id))
+        return await store.awrite(
+            lambda db: message_points.make(
+                db, store.blobs, session_id, message_id, checkpoint_id=step.checkpoint_id
+            )
+        )
+
     async def _save_late(self, step: RollBackStep) -> str | None:
         """The files of a checkpoint that is rolled back before they could be saved."""
         late = TreeStep(session_id=step.session_id, checkpoint_id=step.checkpoint_id)
@@ -191,7 +200,7 @@ class CheckpointActivities:
         self, step: RollBackStep, run_id: str | None, tree: str | None
     ) -> dict[str, list[str]]:
         if tree is None:
-            return _files(Restoration(not_undone=[NO_FILES]))
+            return _files(await self.store.aread(lambda db: _without_files(db, step)))
         session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
         done = await asyncio.to_thread(self.trees.restore, session.working_directory, tree)
 
@@ -267,6 +276,14 @@ def _note_tree(db: Db, step: TreeStep, taken: Taken) -> TreeSaved:
 def _shells_since(db: Db, session_id: str, checkpoint_id: str) -> int:
     point = checkpoints.get(db, session_id, checkpoint_id)
     return tool_calls.count_since(db, session_id, SHELL.name, point.created_at)
+
+
+def _without_files(db: Db, step: RollBackStep) -> Restoration:
+    """What a restore says that has no snapshot; nothing, when nothing can have changed."""
+    note = checkpoints.get(db, step.session_id, step.checkpoint_id).tree_note
+    if note == message_points.UNCHANGED:
+        return Restoration()
+    return Restoration(not_undone=[f"{NO_FILES}: {note}" if note else NO_FILES])
 
 
 def _files(done: Restoration) -> dict[str, list[str]]:

@@ -37,6 +37,7 @@ class NewSession(RequestBody):
     resume_from: Text | None = Field(default=None, max_length=256)
     checkpoint_id: Text | None = Field(default=None, max_length=64)
     head_id: Text | None = Field(default=None, max_length=128)
+    message_id: Text | None = Field(default=None, max_length=64)
     working_directory: Text | None = Field(default=None, max_length=4096)
 
 
@@ -47,8 +48,9 @@ async def create(
     project = await ready_project(services, operator_id, project_id)
     if wanted.model_override is not None:
         services.configuration.check_model(wanted.model_override)
-    if wanted.resume_from is None and (wanted.checkpoint_id or wanted.head_id):
-        raise ValidationFailed("checkpoint_id and head_id belong to resume_from")
+    points = wanted.checkpoint_id, wanted.head_id, wanted.message_id
+    if wanted.resume_from is None and any(points):
+        raise ValidationFailed("checkpoint_id, head_id and message_id belong to resume_from")
     folder = await asyncio.to_thread(_folder, services, project, wanted.working_directory)
 
     def make(db: Db) -> SessionShown:
@@ -95,6 +97,7 @@ def _make(
             new_session_id=session_id,
             checkpoint_id=wanted.checkpoint_id,
             head_id=wanted.head_id,
+            message_id=wanted.message_id,
             working_directory=folder,
             source=wanted.source,
             mode=wanted.mode,

@@ -15,6 +15,7 @@ from holdfast.memory.pool import ANSWER_WITHIN_S, MemoryPool
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log.feed import Feed
+from holdfast.temporal.changes import ChangesWorkflows
 from holdfast.temporal.connection import Connection
 from holdfast.temporal.memories import MemoryWorkflows
 from holdfast.temporal.sessions import SessionCommands, SessionWorkflows
@@ -32,6 +33,7 @@ class Services:
     temporal: Connection
     temporal_ui: TemporalUi
     commands: SessionCommands
+    changes: ChangesWorkflows
     terminals: Terminals
     projects: ProjectWatch
     hub: Hub
@@ -56,6 +58,7 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
         temporal=temporal,
         temporal_ui=TemporalUi(settings.temporal_ui_address),
         commands=SessionWorkflows(temporal),
+        changes=ChangesWorkflows(temporal),
         terminals=Terminals(settings, store),
         projects=ProjectWatch(store, configuration, settings.hidden_places),
         hub=Hub(store, feed),

@@ -9,6 +9,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.changes import ChangeActivities
 from activities.checkpoints import CheckpointActivities
 from activities.compaction.steps import CompactionActivities
 from activities.hosts import HostActivities
@@ -29,11 +30,12 @@ from holdfast.settings.environment import Settings
 from holdfast.storage.database.opening import OpenStore
 from holdfast.temporal.connection import Connection
 from holdfast.temporal.memories import MemoryWorkflows
+from workflows.changes import ChangesWorkflow
 from workflows.memory import MemorySyncWorkflow
 from workflows.session import SessionWorkflow
 from workflows.subagent import SubagentWorkflow
 
-WORKFLOWS = [SessionWorkflow, SubagentWorkflow, MemorySyncWorkflow]
+WORKFLOWS = [SessionWorkflow, SubagentWorkflow, MemorySyncWorkflow, ChangesWorkflow]
 # A tool call waits this long for what is not indexed yet, then answers with what there is.
 SEARCH_WAIT_S = 3.0
 
@@ -78,6 +80,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         terminals.cage_trouble,
         host=terminals.identity,
     )
+    changes = ChangeActivities(store, pausing.trees)
     placing = HostActivities(store, terminals, config)
     families: list[object] = [
         SessionActivities(store),
@@ -88,6 +91,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         SubagentActivities(store),
         placing,
         MemoryActivities(store, pool),
+        changes,
     ]
     steps = [step for family in families for step in _steps(family)]
     on_host: list[Callable[..., Any]] = [
@@ -95,6 +99,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         placing.take_session,
         pausing.snapshot_tree,
         pausing.roll_back_session,
+        changes.read_changes,
         pausing.suspend_processes,
         pausing.resume_processes,
         pausing.kill_processes,

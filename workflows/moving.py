@@ -1,4 +1,4 @@
-"""Commands that move an idle or paused session: back to a checkpoint, or to another host."""
+"""Commands that move an idle or paused session: back in its history, or to another host."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from workflows.session_core import SessionCore
 
 
 async def roll_back(core: SessionCore, command: RollBack) -> Answer:
-    """Go back to a checkpoint."""
+    """Go back to a checkpoint, or to one that is made right before a message."""
     core.check(Action.ROLL_BACK)
     step = RollBackStep(
         session_id=core.id,
         checkpoint_id=command.checkpoint_id,
+        message_id=command.message_id,
         user_id=command.user_id or core.carried.operator,
         command_id=command.command_id,
         restore_files=command.restore_files,

@@ -11,6 +11,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from holdfast.domain.change_steps import ChangesFound, ChangesStep
 from holdfast.domain.checkpoint_steps import (
     Paused,
     PauseStep,
@@ -215,6 +216,13 @@ resume_processes = LongStep(
 )
 kill_processes = LongStep(
     "kill_processes", takes=ProcessesStep, gives=bool, timeout=timedelta(minutes=2), attempts=5
+)
+read_changes = LongStep(
+    "read_changes",
+    takes=ChangesStep,
+    gives=ChangesFound,
+    timeout=timedelta(minutes=1),
+    attempts=2,
 )
 sync_memory = LongStep(
     "sync_memory",

@@ -144,6 +144,7 @@ class ToolActivities:
                 text=text,
                 output=output,
                 failed=outcome.is_error,
+                diff=outcome.diff,
                 output_ref=reference,
                 invocation_id=request.invocation_id,
             )

@@ -31,7 +31,7 @@ class Restore:
         self._git = git
         self._files = files
         self._tree = tree
-        self._never_saved = _skipped_in(git, tree)
+        self._never_saved = skipped_in(git, tree)
         self._kept = _entries(git, tree)
         self._saved = set(git.listed("ls-tree", "-rz", "--name-only", undo, count_max=PATHS_MAX))
         self._wanted, self._surplus = self._differences(undo)
@@ -139,7 +139,7 @@ def _entries(git: ShadowGit, commit: str) -> dict[str, tuple[str, str]]:
     return entries
 
 
-def _skipped_in(git: ShadowGit, commit: str) -> set[str]:
+def skipped_in(git: ShadowGit, commit: str) -> set[str]:
     """The paths that a snapshot says it does not hold."""
     message = git.run("cat-file", "commit", commit).partition(b"\n\n")[2]
     return set(json.loads(message)["skipped"])

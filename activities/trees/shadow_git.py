@@ -150,6 +150,25 @@ class ShadowGit:
             finally:
                 deadline.cancel()
 
+    def beginning(self, *arguments: str, bytes_max: int) -> tuple[bytes, bool]:
+        """What one git command prints, up to a limit, and whether that is all."""
+        with self._started(arguments, "index", subprocess.DEVNULL) as process:
+            assert process.stdin is not None, "the pipe was asked for"
+            assert process.stdout is not None, "the pipe was asked for"
+            process.stdin.close()
+            deadline = threading.Timer(LIST_TIMEOUT_S, process.kill)
+            deadline.start()
+            try:
+                printed = process.stdout.read(bytes_max + 1)
+                if len(printed) > bytes_max:
+                    return printed[:bytes_max], False
+                code = process.wait()
+            finally:
+                deadline.cancel()
+        if code != 0:
+            raise GitTrouble(f"git failed or took longer than {LIST_TIMEOUT_S:.0f} s")
+        return printed, True
+
     def contents(self, blobs: Iterable[str]) -> Iterator[bytes]:
         """The bytes of each blob in turn."""
         command = ("cat-file", "--batch")

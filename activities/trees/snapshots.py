@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,8 @@ from pathlib import Path
 import structlog
 
 from activities.trees.blob_cache import BlobCache
-from activities.trees.restore import Restoration, Restore
+from activities.trees.differences import FileChange, differences, unified_diff
+from activities.trees.restore import Restoration, Restore, skipped_in
 from activities.trees.shadow_git import GitTrouble, ShadowGit, TooMany
 from activities.trees.work_tree import WorkTree, mode_of
 
@@ -37,6 +38,21 @@ class Taken:
     tree: str | None
     note: str = ""
     skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What is different by now, as files or as a diff; `trouble` says why that cannot be told.
+
+    `not_compared` are paths that snapshots do not hold.
+    """
+
+    files: tuple[FileChange, ...] = ()
+    diff: str = ""
+    truncated: bool = False
+    not_compared: tuple[str, ...] = ()
+    note: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,37 @@ class Trees:
             return Restoration(not_undone=[words])
         except (GitTrouble, OSError) as error:
             return Restoration(not_undone=[f"the files could not be restored: {error}"])
+
+    def changes(self, working_directory: str | Path, before: str) -> Changed:
+        """The files that are not what they were in a snapshot."""
+
+        def compare(git: ShadowGit, now: Taken) -> Changed:
+            assert now.tree is not None, "a failed save raises"
+            found = differences(git, before, now.tree)
+            left_out = sorted({*now.skipped, *skipped_in(git, before)})
+            return Changed(found.files, truncated=found.truncated, not_compared=tuple(left_out))
+
+        return self._compared(Path(working_directory), compare)
+
+    def diff(self, working_directory: str | Path, before: str, path: str | None = None) -> Changed:
+        """The same as a unified diff, of one path or of all."""
+
+        def compare(git: ShadowGit, now: Taken) -> Changed:
+            assert now.tree is not None, "a failed save raises"
+            return Changed(diff=unified_diff(git, before, now.tree, path))
+
+        return self._compared(Path(working_directory), compare)
+
+    def _compared(self, folder: Path, compare: Callable[[ShadowGit, Taken], Changed]) -> Changed:
+        if not folder.is_dir():
+            return Changed(trouble="the working directory is not a folder on this machine")
+        try:
+            with self._locked(folder) as (git, tree):
+                return compare(git, self._save(git, tree))
+        except TooMany:
+            return Changed(trouble=f"more than {self._limits.files} files")
+        except (GitTrouble, OSError) as error:
+            return Changed(trouble=str(error))
 
     def sweep(self, kept: Collection[str]) -> int:
         """Forget the snapshots that are not in `kept`, and what only they held; how many.

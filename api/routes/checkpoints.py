@@ -25,7 +25,7 @@ from api.paging import by_time, cut, read_time
 from api.routes.messages import as_answered
 from api.routes.sessions import shown
 from holdfast.domain.clock import now_ms
-from holdfast.domain.commands import Pause, Resume, RollBack
+from holdfast.domain.commands import Answer, Pause, Resume, RollBack
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.moves import checkpoints, prompt_edits
@@ -229,13 +229,18 @@ async def roll_back(
         undo_restore=wanted.undo_restore,
     )
     answer = await gone_as_conflict(commands.send(session, "rollback", command))
-    rolled_back: RolledBackShown = {
-        "session": as_answered(await shown(store, session.id), answer),
+    return rolled_back(await shown(store, session.id), answer)
+
+
+def rolled_back(session: SessionShown, answer: Answer) -> RolledBackShown:
+    """What a rollback answers."""
+    told: RolledBackShown = {
+        "session": as_answered(session, answer),
         "messages_superseded": answer.messages_superseded,
     }
     if answer.files:
-        rolled_back["files"] = answer.files
-    return rolled_back
+        told["files"] = answer.files
+    return told
 
 
 async def _show(store: OpenStore, session_id: str, checkpoint_id: str) -> CheckpointShown:

@@ -76,14 +76,24 @@ async def post_message(
     """Stage the content, then ask the session to take it."""
     if body.model_override is not None:
         services.configuration.check_model(body.model_override)
-    store = services.store
-    await store.awrite(lambda db: _stage(db, session.id, command_id, body))
     command = NewMessage(command_id=command_id, user_id=operator.id, message_id=command_id)
+    return await send_message(services.store, commands, session, command, body)
+
+
+async def send_message(
+    store: OpenStore,
+    commands: SessionCommands,
+    session: SessionRow,
+    command: NewMessage,
+    body: MessageBody,
+) -> AcceptedShown:
+    """Stage the content under the id of the message, then ask the session to take it."""
+    await store.awrite(lambda db: _stage(db, session.id, command.message_id, body))
     try:
         answer = await _sent(commands, store, session, command)
     except Refusal as refusal:
         if refusal.status < 500:
-            await store.awrite(lambda db: inbox.take(db, command_id))
+            await store.awrite(lambda db: inbox.take(db, command.message_id))
         raise
     return await store.aread(lambda db: _accepted(db, session.id, answer))
 

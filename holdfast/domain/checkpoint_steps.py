@@ -45,10 +45,14 @@ class Resumed:
 
 @dataclass(frozen=True, kw_only=True)
 class RollBackStep:
-    """Go back to a checkpoint, and bring its files back if asked."""
+    """Go back to a checkpoint, and bring its files back if asked.
+
+    With `message_id` the checkpoint is made first, right before that message.
+    """
 
     session_id: str
     checkpoint_id: str
+    message_id: str | None = None
     user_id: str = ""
     command_id: str = ""
     restore_files: bool = False

@@ -48,9 +48,13 @@ class Resume(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class RollBack(Command):
-    """Go back to a checkpoint."""
+    """Go back to a checkpoint, or to right before a message of the operator.
+
+    With `message_id`, `checkpoint_id` names the checkpoint that is made there.
+    """
 
     checkpoint_id: str = ""
+    message_id: str | None = None
     restore_files: bool = False
     undo_restore: bool = False  # bring back the files as they were before the last restore
 

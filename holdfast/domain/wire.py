@@ -5,6 +5,7 @@ from __future__ import annotations
 WORKFLOW = "Session"
 SUBAGENT_WORKFLOW = "Subagent"
 MEMORY_WORKFLOW = "MemorySync"
+CHANGES_WORKFLOW = "Changes"
 
 
 SEARCH_ATTRIBUTES = ("SessionState", "Project", "Operator", "Title")

@@ -12,7 +12,14 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import SessionRow, SubagentInvocation, ToolCallRow
 from holdfast.storage.database.tables_history import Checkpoint, Compaction, Head
-from holdfast.storage.moves import checkpoints, compactions, forks, heads, rollback
+from holdfast.storage.moves import (
+    checkpoints,
+    compactions,
+    forks,
+    heads,
+    message_points,
+    rollback,
+)
 from holdfast.storage.moves.head_deltas import KINDS
 from holdfast.storage.sessions import (
     admission,
@@ -119,6 +126,19 @@ class WorkflowDouble(SampleLibrary):
         return self.store.write(
             lambda db: rollback.roll_back(db, session_id, checkpoint_id, **options)
         )
+
+    def roll_back_to_message(
+        self, session_id: str, message_id: str, **options: Any
+    ) -> rollback.Outcome:
+        """Back to right before a message."""
+        checkpoint_id = options.pop("checkpoint_id", new_id())
+
+        def back(db: Db) -> rollback.Outcome:
+            blobs = self.opened.blobs
+            message_points.make(db, blobs, session_id, message_id, checkpoint_id=checkpoint_id)
+            return rollback.roll_back(db, session_id, checkpoint_id, **options)
+
+        return self.store.write(back)
 
     def fork(self, source: str, **options: Any) -> str:
         """A fork's id."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.tools import confined
+from holdfast.agent.tools import confined, diffs
 from holdfast.agent.tools.arguments import Arguments
 from holdfast.agent.tools.listing import list_folder
 from holdfast.agent.tools.outcome import ToolOutcome, ToolProblem
@@ -34,7 +35,7 @@ READ_BYTES_MAX = 30 * 1024
 BINARY_PROBE_BYTES = 8192
 
 # It takes the arguments of its spec.
-FileTool = Callable[[Any, Confined], dict[str, Any]]
+FileTool = Callable[[Any, Confined], dict[str, Any] | ToolOutcome]
 
 
 def run_file_tool(
@@ -49,7 +50,8 @@ def run_file_tool(
     """
     try:
         with confined.opened(working_directory, rules) as place:
-            return ToolOutcome(tool(arguments, place))
+            answer = tool(arguments, place)
+            return answer if isinstance(answer, ToolOutcome) else ToolOutcome(answer)
     except ToolProblem as trouble:
         return ToolOutcome(str(trouble), is_error=True)
 
@@ -95,14 +97,17 @@ def _page(lines: list[str]) -> list[str]:
     return page
 
 
-def write_file(arguments: WriteFileArguments, place: Confined) -> dict[str, Any]:
+def write_file(arguments: WriteFileArguments, place: Confined) -> ToolOutcome:
     """Replace or create a file, all of it or nothing."""
-    content = _bytes(arguments.content)
+    content, before = _bytes(arguments.content), None
+    with contextlib.suppress(ToolProblem):
+        before = confined.read(place, arguments.path)[1]
     name, created = confined.write(place, arguments.path, content)
-    return {"path": name, "bytes": len(content), "created": created}
+    answer = {"path": name, "bytes": len(content), "created": created}
+    return ToolOutcome(answer, diff=diffs.unified(name, None if created else before, content))
 
 
-def edit_file(arguments: EditFileArguments, place: Confined) -> dict[str, Any]:
+def edit_file(arguments: EditFileArguments, place: Confined) -> ToolOutcome:
     """Replace one exact text, or every match of it."""
     name, content = confined.read(place, arguments.path)
     old, new = _bytes(arguments.old_string), _bytes(arguments.new_string)
@@ -126,7 +131,8 @@ def edit_file(arguments: EditFileArguments, place: Confined) -> dict[str, Any]:
     if len(changed) > FILE_BYTES_MAX:
         raise ToolProblem(f"{name} would grow beyond 16 MiB.")
     confined.write(place, arguments.path, changed)
-    return {"path": name, "replacements": matches}
+    diff = diffs.unified(name, content, changed)
+    return ToolOutcome({"path": name, "replacements": matches}, diff=diff)
 
 
 def list_files(arguments: ListFilesArguments, place: Confined) -> dict[str, Any]:

@@ -9,10 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ToolOutcome:
-    """The answer of a tool, as an object or as text; an error is for the model to read."""
+    """The answer of a tool, as an object or as text; an error is for the model to read.
+
+    `diff` says what it changed, for people: the model wrote it.
+    """
 
     output: dict[str, Any] | str
     is_error: bool = False
+    diff: str = ""
 
     @property
     def text(self) -> str:

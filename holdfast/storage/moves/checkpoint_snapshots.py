@@ -58,6 +58,7 @@ class DerivedCheckpoint(TypedDict):
     pending_tool_calls: list[dict[str, Any]]
     prompts_in_effect: list[dict[str, Any]]
     prompt_edits: list[EditShown]
+    message_id: str | None
     can_restore_files: bool
     can_undo_restore: bool
     compaction: NotRequired[dict[str, Any] | None]
@@ -85,6 +86,7 @@ def checkpoint_json(db: Db, row: Checkpoint) -> CheckpointShown:
         "pending_tool_calls": row.snapshot.get("pending_tool_calls", []),
         "prompts_in_effect": prompt_edits.in_effect(row.prompts),
         "prompt_edits": [prompt_edits.edit_json(edit) for edit in edits],
+        "message_id": row.snapshot.get("message_id"),
         "can_restore_files": row.tree is not None,
         "can_undo_restore": row.undo_tree is not None,
     }

@@ -15,17 +15,18 @@ from holdfast.domain.tools import CHECKPOINT_TOOL
 from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import insert_once, table
-from holdfast.storage.database.tables import Message, Run, SessionRow
+from holdfast.storage.database.tables import Run, SessionRow
 from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.log import events
 from holdfast.storage.moves import heads, prompt_edits
 from holdfast.storage.moves.checkpoint_snapshots import snapshot
 from holdfast.storage.sessions import admission, messages, runs, sessions
-from holdfast.storage.sessions.lineage import levels
 
 ACTIVE_MAX = 50
+# Who made a checkpoint that was never a pause: a rollback to a message.
+AT_MESSAGE = "message"
 REASON_CHARS_MAX = 4000
-_checkpoints, _messages, _runs = table(Checkpoint), table(Message), table(Run)
+_checkpoints, _runs = table(Checkpoint), table(Run)
 _place = tuple_(_checkpoints.c.created_at, _checkpoints.c.id)
 
 
@@ -61,7 +62,7 @@ def create(
         message_seq=session.message_seq,
         change=session.change_seq,
         message_count=session.message_count,
-        message_history_cursor=_cursor(db, session_id),
+        message_history_cursor=messages.newest_id(db, session_id),
         snapshot=snapshot(db, session_id, run_id),
         prompts=in_effect,
     )
@@ -273,8 +274,12 @@ def _announce(db: Db, row: Checkpoint) -> None:
 
 
 def _archive_oldest(db: Db, session_id: str) -> None:
-    """K-069: at most 50 in the active list; the oldest stay readable, archived."""
-    mine = _checkpoints.c.session_id == session_id, _checkpoints.c.archived.is_(False)
+    """K-069: at most 50 pauses in the active list; the oldest stay readable, archived."""
+    mine = (
+        _checkpoints.c.session_id == session_id,
+        _checkpoints.c.archived.is_(False),
+        _checkpoints.c.created_by != AT_MESSAGE,
+    )
     count = db.connection().execute(select(func.count()).where(*mine)).scalar_one()
     if count <= ACTIVE_MAX:
         return
@@ -288,19 +293,6 @@ def _archive_oldest(db: Db, session_id: str) -> None:
     db.connection().execute(
         update(_checkpoints).where(_checkpoints.c.id.in_(ids)).values(archived=True, last_head=None)
     )
-
-
-def _cursor(db: Db, session_id: str) -> str | None:
-    """The newest message that the session sees; a fork's may be its source's."""
-    for level in levels(db, session_id):
-        seen = _messages.c.session_id == level.session_id
-        if level.cutoff_seq is not None:
-            seen &= _messages.c.seq <= level.cutoff_seq
-        newest = select(_messages.c.id).where(seen).order_by(_messages.c.seq.desc()).limit(1)
-        found: str | None = db.connection().execute(newest).scalar()
-        if found is not None:
-            return found
-    return None
 
 
 def _set(db: Db, checkpoint_id: str, **columns: Any) -> None:

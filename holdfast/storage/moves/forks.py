@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import func, select, update
 
@@ -17,22 +16,12 @@ from holdfast.storage.database.rows import insert_once, table
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Derivation
 from holdfast.storage.log import events
-from holdfast.storage.moves import checkpoints, heads
+from holdfast.storage.moves import points
+from holdfast.storage.moves.points import Point
 from holdfast.storage.sessions import sessions
 
 SOURCE_MISSING = "Source session not found."
 _derivations = table(Derivation)
-
-
-@dataclass(frozen=True)
-class Point:
-    """Where the source is left: a cutoff of its messages, of their changes, and its prompts."""
-
-    head_id: str | None
-    message_seq: int
-    change: int
-    message_count: int
-    prompts: dict[str, str]
 
 
 def fork(
@@ -44,9 +33,13 @@ def fork(
     new_session_id: str,
     checkpoint_id: str | None = None,
     head_id: str | None = None,
+    message_id: str | None = None,
     **columns: Any,
 ) -> SessionRow:
-    """A new idle session that goes on from the source's current point, a checkpoint or a head.
+    """A new idle session that goes on from the source's current point, or from the one named.
+
+    A message of the operator means right before it, so that it can be said otherwise; any other
+    means right after it.
 
     `columns` are those of the new session; what they leave out is as in the source. The source is
     only read. The same id twice is one fork.
@@ -57,7 +50,14 @@ def fork(
     source = sessions.find(db, source_session)
     if source is None or source.created_by != operator or source.purged:
         raise NotFound(SOURCE_MISSING)
-    point = _point(db, blobs, source, checkpoint_id, head_id)
+    point = _point(
+        db,
+        blobs,
+        source,
+        checkpoint_id=checkpoint_id,
+        head_id=head_id,
+        message_id=message_id,
+    )
     inherited = {
         "project_id": source.project_id,
         "working_directory": source.working_directory,
@@ -142,22 +142,19 @@ def _point(
     db: Db,
     blobs: BlobStore,
     source: SessionRow,
+    *,
     checkpoint_id: str | None,
     head_id: str | None,
+    message_id: str | None,
 ) -> Point:
-    if checkpoint_id is not None and head_id is not None:
-        raise BadRequest("fork from a checkpoint or from a head, not from both")
+    if sum(name is not None for name in (checkpoint_id, head_id, message_id)) > 1:
+        raise BadRequest("fork from a checkpoint, from a head or from a message, not from several")
     if checkpoint_id is not None:
-        at = checkpoints.get(db, source.id, checkpoint_id)
-        return Point(at.head_id, at.message_seq, at.change, at.message_count, at.prompts)
+        return points.at_checkpoint(db, source.id, checkpoint_id)
     if head_id is not None:
-        head = heads.get(db, source.id, head_id)
-        prompts = heads.root(blobs, head.id)["prompts"]
-        return Point(head.id, head.message_seq, head.change, head.message_count, prompts)
-    return Point(
-        source.current_head,
-        source.message_seq,
-        source.change_seq,
-        source.message_count,
-        source.prompts,
-    )
+        return points.at_head(db, blobs, source.id, head_id)
+    if message_id is not None:
+        message = points.seen_message(db, source.id, message_id)
+        side: Literal["before", "after"] = "before" if message.role == "operator" else "after"
+        return points.at_message(db, blobs, source, message, side)
+    return points.now(source)

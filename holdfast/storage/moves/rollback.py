@@ -17,7 +17,8 @@ from holdfast.storage.database.tables import Message, SubagentInvocation, ToolCa
 from holdfast.storage.database.tables_history import Checkpoint, Compaction
 from holdfast.storage.log import events
 from holdfast.storage.moves import checkpoints, compactions
-from holdfast.storage.sessions import runs, sessions, supersessions, tool_calls
+from holdfast.storage.sessions import messages, runs, sessions, supersessions, tool_calls
+from holdfast.storage.sessions.lineage import levels, superseded
 
 INTERRUPTED = "Interrupted: the operator rolled the session back."
 _compactions, _messages = table(Compaction), table(Message)
@@ -54,13 +55,11 @@ def roll_back(
         )
     killed = _kill_subagents(db, session_id)
     cancelled = _cancel_run(db, session.active_run, user_id)
-    superseded = supersessions.supersede_after(
-        db, session_id, point.message_seq, "rollback", point.id
-    )
+    taken_back = _supersede_after(db, point)
     compactions.abandon_pending(db, session_id)
     _undo_compactions(db, point)
     checkpoints.supersede_after(db, point)
-    outcome = Outcome(superseded, cancelled, killed)
+    outcome = Outcome(taken_back, cancelled, killed)
     columns: dict[str, Any] = {
         "rolled_back_command": command_id or None,
         "rolled_back_answer": outcome.__dict__,
@@ -69,7 +68,7 @@ def roll_back(
         columns["undo_tree"] = undo_tree
     checkpoints.mark_rolled_back(db, point, **columns)
     rolled_back = CheckpointRolledBack(
-        checkpoint_id=point.id, session_id=session_id, messages_superseded=superseded
+        checkpoint_id=point.id, session_id=session_id, messages_superseded=taken_back
     )
     events.append(db, session_id, rolled_back, row=("checkpoint", point.id))
     sessions.move(
@@ -83,6 +82,18 @@ def roll_back(
         prompts=point.prompts,
     )
     return outcome
+
+
+def _supersede_after(db: Db, point: Checkpoint) -> int:
+    """Supersede what was said after the point, inherited words too; how many counted until now."""
+    session_id, seq = point.session_id, point.message_seq
+    source = levels(db, session_id)[1:2]
+    if not source or source[0].cutoff_seq is None or source[0].cutoff_seq <= seq:
+        return supersessions.supersede_after(db, session_id, seq, "rollback", point.id)
+    later = messages.ids_after(db, session_id, seq)
+    gone = superseded(db, levels(db, session_id))
+    supersessions.supersede(db, session_id, later, "rollback", point.id)
+    return sum(message_id not in gone for message_id in later)
 
 
 def _cancel_run(db: Db, run_id: str | None, user_id: str) -> str | None:

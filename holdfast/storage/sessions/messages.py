@@ -169,6 +169,45 @@ def seq_in(db: Db, session_id: str, message_id: str) -> int | None:
     return None
 
 
+def newest_id(db: Db, session_id: str, *, up_to: int | None = None) -> str | None:
+    """The newest message that the session sees, with a seq up to `up_to`; a fork's may be its
+    source's."""
+    for level in levels(db, session_id):
+        newest = select(_messages.c.id).where(*_seen(level, up_to))
+        found: str | None = (
+            db.connection().execute(newest.order_by(_messages.c.seq.desc()).limit(1)).scalar()
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def count_after(db: Db, session_id: str, seq: int) -> int:
+    """How many messages with a later seq the session sees, superseded ones too."""
+    count = 0
+    for level in levels(db, session_id):
+        later = select(func.count()).where(*_seen(level), _messages.c.seq > seq)
+        count += db.connection().execute(later).scalar_one()
+    return count
+
+
+def ids_after(db: Db, session_id: str, seq: int) -> list[str]:
+    """The messages with a later seq that the session sees, its sources' too, in order."""
+    found: list[str] = []
+    for level in reversed(levels(db, session_id)):
+        if level.cutoff_seq is None or level.cutoff_seq > seq:
+            later = select(_messages.c.id).where(*_seen(level), _messages.c.seq > seq)
+            found += db.connection().execute(later.order_by(_messages.c.seq)).scalars()
+    return found
+
+
+def _seen(level: Level, up_to: int | None = None) -> list[ColumnElement[bool]]:
+    """The messages of a level as far as it is read."""
+    seen = [_messages.c.session_id == level.session_id]
+    limits = [limit for limit in (level.cutoff_seq, up_to) if limit is not None]
+    return [*seen, *([_messages.c.seq <= min(limits)] if limits else [])]
+
+
 def inherited_count(db: Db, session_id: str) -> int:
     """How many messages of its sources the session reads, superseded ones too."""
     count = 0

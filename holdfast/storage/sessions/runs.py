@@ -137,6 +137,21 @@ def set_tree(db: Db, run_id: str, tree: str) -> None:
     )
 
 
+def tree_of(db: Db, session_id: str, *, last: bool) -> str | None:
+    """The files before the session's first run that could change any, or before its last run.
+
+    None when no such run was made, "" when they could not be saved.
+    """
+    mine = select(_runs.c.tree_before).where(_runs.c.session_id == session_id)
+    if last:
+        mine = mine.order_by(_runs.c.created_at.desc(), _runs.c.id.desc())
+    else:
+        changing = mine.where(_runs.c.tree_before.is_not(None))
+        mine = changing.order_by(_runs.c.created_at, _runs.c.id)
+    found: str | None = db.connection().execute(mine.limit(1)).scalar()
+    return found
+
+
 def close(
     db: Db,
     run_id: str,

@@ -92,10 +92,14 @@ def close(
     text: str,
     output: Any,
     failed: bool = False,
+    diff: str = "",
     output_ref: str | None = None,
     invocation_id: str | None = None,
 ) -> Message | None:
-    """Store the result and the message that carries it to the model; None if it was there."""
+    """Store the result and the message that carries it to the model; None if it was there.
+
+    `diff` goes along for people, in the message's metadata and in the frame.
+    """
     status = "failed" if failed else "done"
     result = {"state": status, "output": output, "completed_at": now_ms()}
     message_id = new_id()
@@ -105,6 +109,7 @@ def close(
         return None
     if call.tool_name in PROCESS_TOOLS:
         executions.settle(db, call.id)
+    shown = {"diff": diff} if diff else {}
     message = messages.append(
         db,
         call.session_id,
@@ -116,12 +121,12 @@ def close(
         tool_call_id=call.provider_call_id,
         tool_name=call.tool_name,
         invocation_id=invocation_id,
-        meta={"tool_call": call.id, "failed": failed},
+        meta={"tool_call": call.id, "failed": failed, **shown},
     )
     frames.append(
         db,
         call.session_id,
-        ("tool_result", {**tool_call_json(call), **result}),
+        ("tool_result", {**tool_call_json(call), **result, **shown}),
         ("message", {"message": message_json(message, [])}),
     )
     put = CallPut(call_id=call.id, status=status, call_type=call.tool_name)

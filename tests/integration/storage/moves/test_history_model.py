@@ -10,6 +10,7 @@ import copy
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import open_store
 from holdfast.storage.moves import compactions
+from holdfast.storage.sessions import messages
 from tests.support.workflow_double import WorkflowDouble, comparable
 
 SESSIONS_MAX = 5
@@ -55,6 +58,8 @@ class Session:
     compactions: list[Done] = field(default_factory=list)
     checkpoints: list[tuple[str, Conversation]] = field(default_factory=list)
     heads: list[tuple[str, Conversation]] = field(default_factory=list)
+    # Heads that build on each other up to now, each with how many messages it holds.
+    line: list[tuple[str, int]] = field(default_factory=list)
 
 
 class History(RuleBasedStateMachine):
@@ -85,6 +90,7 @@ class History(RuleBasedStateMachine):
 
     def _keep_head(self, session: Session, head_id: str) -> None:
         session.heads.append((head_id, copy.deepcopy(session.now)))
+        session.line.append((head_id, len(session.now.causes)))
         self.states[head_id] = self.workflow.state_in_tables(session.id)
 
     @rule(pick=_pick)
@@ -166,6 +172,63 @@ class History(RuleBasedStateMachine):
         outcome = self.workflow.roll_back(session.id, checkpoint_id)
         assert outcome.messages_superseded == live
         assert self.workflow.row(session.id).state == "idle"
+        self._cut_line(session, len(saved.causes))
+
+    @rule(pick=_pick, which=_pick)
+    def roll_back_to_message(self, pick: int, which: int) -> None:
+        session = self._session(pick)
+        causes = session.now.causes
+        asked = [key for key in causes if self._is_operators(key)]
+        if not asked:
+            return
+        message_id = asked[which % len(asked)]
+        place = list(causes).index(message_id)
+        later, before = list(causes)[place:], set(list(causes)[:place])
+        checkpoint_id = new_id()
+        back = partial(self.workflow.roll_back_to_message, session.id, message_id)
+        if not all(one.startswith("compaction:") for one in causes[message_id]):
+            with pytest.raises(Conflict, match="no part of the conversation"):
+                back()
+            return
+        if self._inherited_since(session, before, later):
+            with pytest.raises(Conflict, match="was compacted after this message"):
+                back()
+            return
+        live = sum(1 for key in later if not causes[key])
+        assert back(checkpoint_id=checkpoint_id).messages_superseded == live
+        for done in [one for one in session.compactions if one.summary not in before]:
+            session.compactions.remove(done)
+            for key in done.messages:
+                causes[key].discard(f"compaction:{done.id}")
+        for key in later:
+            causes[key].add(f"rollback:{checkpoint_id}")
+        session.checkpoints = [one for one in session.checkpoints if len(one[1].causes) <= place]
+        self._cut_line(session, place)
+
+    def _cut_line(self, session: Session, count: int) -> None:
+        """The session stands at its newest head that holds no more messages than that."""
+        session.line = [(head_id, held) for head_id, held in session.line if held <= count]
+        expected = session.line[-1][0] if session.line else None
+        assert self.workflow.row(session.id).current_head == expected
+
+    def _is_operators(self, message_id: str) -> bool:
+        message = self.store.read(lambda db: messages.find(db, message_id))
+        return message is not None and message.role == "operator"
+
+    def _inherited_since(self, session: Session, before: set[str], later: list[str]) -> bool:
+        """Whether a compaction of a source took something away whose summary comes later."""
+        own = {done.id for done in session.compactions}
+        held = {
+            one.removeprefix("compaction:")
+            for key in before
+            for one in session.now.causes[key]
+            if one.startswith("compaction:")
+        }
+        return any(self._summary_of(one) in later for one in held - own)
+
+    def _summary_of(self, compaction_id: str) -> str | None:
+        found = self.store.read(lambda db: compactions.find(db, compaction_id))
+        return None if found is None else found.summary_message_id
 
     @precondition(lambda self: len(self.sessions) < SESSIONS_MAX)
     @rule(pick=_pick, which=_pick, kind=st.sampled_from(["now", "checkpoint", "head"]))
