@@ -36,6 +36,13 @@ from workflows.session import SessionWorkflow
 from workflows.subagent import SubagentWorkflow
 
 WORKFLOWS = [SessionWorkflow, SubagentWorkflow, MemorySyncWorkflow, ChangesWorkflow]
+PAUSING_ON_HOST = (
+    "snapshot_tree",
+    "roll_back_session",
+    "suspend_processes",
+    "resume_processes",
+    "kill_processes",
+)
 # A tool call waits this long for what is not indexed yet, then answers with what there is.
 SEARCH_WAIT_S = 3.0
 
@@ -94,15 +101,11 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         changes,
     ]
     steps = [step for family in families for step in _steps(family)]
-    on_host: list[Callable[..., Any]] = [
+    on_host = [
         calls.call_tool,
         placing.take_session,
-        pausing.snapshot_tree,
-        pausing.roll_back_session,
         changes.read_changes,
-        pausing.suspend_processes,
-        pausing.resume_processes,
-        pausing.kill_processes,
+        *(getattr(pausing, name) for name in PAUSING_ON_HOST),
     ]
     pools = (pool, answering_pool)
     return Parts(terminals, config, pausing.trees, pools, steps, on_host)

@@ -5,17 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.routes import (
-    admin,
-    audit,
     changes,
     chats,
     checkpoints,
     compactions,
     exports,
-    fleet,
     heads,
-    health,
-    hosts,
     issues,
     library,
     memory,
@@ -23,11 +18,18 @@ from api.routes import (
     page,
     projects,
     ptys,
-    reference,
     rollbacks,
     runs,
     search,
     sessions,
+)
+from api.routes.operating import (
+    admin,
+    audit,
+    fleet,
+    health,
+    hosts,
+    reference,
     temporal_ui,
     usage,
 )

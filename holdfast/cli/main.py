@@ -10,6 +10,7 @@ import typer
 from holdfast.cli.commands import (
     administration,
     attachment,
+    changes,
     checkpoints,
     fleet,
     history,
@@ -52,6 +53,7 @@ for module in (
     attachment,
     terminals,
     checkpoints,
+    changes,
     library,
     history,
     administration,

@@ -16,6 +16,8 @@ from holdfast.storage.database.tables import SessionRow
 from holdfast.temporal.connection import Connection
 
 ANSWER_S = 60.0
+# So long a Temporal that cannot be reached is waited for: it may be starting.
+AWAY_S = 5.0
 NO_ANSWER = "the session's host did not answer in time; the same request may be repeated"
 
 
@@ -40,6 +42,8 @@ class ChangesWorkflows:
         )
         update = Update(SHOW, step, new_id(), ChangesFound, start)
         try:
-            return (await update.answer(self._connection, within_s=ANSWER_S)).blob_id
+            return (
+                await update.answer(self._connection, within_s=ANSWER_S, away_max_s=AWAY_S)
+            ).blob_id
         except (Unanswered, WorkflowBroken) as error:
             raise Unavailable(NO_ANSWER) from error

@@ -25,7 +25,7 @@ from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.hosts import hosts
 from holdfast.storage.log import events
-from holdfast.storage.moves import checkpoints, compactions, rollback
+from holdfast.storage.moves import checkpoints, compactions, message_points, rollback
 from holdfast.storage.sessions import admission, messages, runs, sessions
 
 PROMPTS = {"primary": "You are the root."}
@@ -82,7 +82,7 @@ class SessionsDouble:
         if isinstance(command, Pause):
             return self._pause(db, session_id, command)
         if isinstance(command, RollBack):
-            return _roll_back(db, session_id, command)
+            return self._roll_back(db, session_id, command)
         if isinstance(command, Compact):
             return _compact(db, session_id, command)
         if isinstance(command, Resume) and command.checkpoint_id is not None:
@@ -111,6 +111,17 @@ class SessionsDouble:
         checkpoints.set_tree(db, command.checkpoint_id, None, "no files are saved in this test")
         return Answer(state=State.PAUSED, checkpoint_id=command.checkpoint_id)
 
+    def _roll_back(self, db: Db, session_id: str, command: RollBack) -> Answer:
+        point = command.checkpoint_id
+        if command.message_id is not None:
+            message_points.make(
+                db, self.store.blobs, session_id, command.message_id, checkpoint_id=point
+            )
+        outcome = rollback.roll_back(
+            db, session_id, point, user_id=command.user_id, command_id=command.command_id
+        )
+        return Answer(state=State.IDLE, messages_superseded=outcome.messages_superseded)
+
 
 def _named(db: Db, session_id: str, name: str, command: Command) -> Answer:
     if name == "resume":
@@ -127,17 +138,6 @@ def _named(db: Db, session_id: str, name: str, command: Command) -> Answer:
     if name != "end":
         raise Conflict(f"cannot {name}: there is no workflow")
     return _end(db, session_id, command)
-
-
-def _roll_back(db: Db, session_id: str, command: RollBack) -> Answer:
-    outcome = rollback.roll_back(
-        db,
-        session_id,
-        command.checkpoint_id,
-        user_id=command.user_id,
-        command_id=command.command_id,
-    )
-    return Answer(state=State.IDLE, messages_superseded=outcome.messages_superseded)
 
 
 def _compact(db: Db, session_id: str, command: Compact) -> Answer:

@@ -6,12 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.output import AsJson, SessionName, ago, emit, emit_table
+from holdfast.cli.messages import MessageOption, find_message
+from holdfast.cli.output import AsJson, SessionName, ago, clean, emit, emit_table
 from holdfast.client.errors import ClientError
 
 CheckpointId = Annotated[
     str | None, typer.Option("--checkpoint", help="Not the current or newest one, but this.")
 ]
+
+
+CHANGED = ("restored", "deleted")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -69,26 +73,34 @@ def resume(
 def rollback(
     session: SessionName,
     checkpoint_id: CheckpointId = None,
+    message: MessageOption = None,
     restore_files: Annotated[
         bool, typer.Option("--restore-files", help="Bring the work tree back too.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to a checkpoint: what was said since then is superseded."""
+    """Go back to a checkpoint or to a message: what was said since then is superseded."""
     from holdfast.cli.connection import connect
 
+    if checkpoint_id and message:
+        raise typer.BadParameter("--checkpoint or --message, not both")
     with connect() as client:
         found = client.session(session)
-        chosen = checkpoint_id or _current(found, or_newest_of=client)
-        path = f"/sessions/{found['id']}/checkpoints/{chosen}/rollback"
-        answer = client.post(path, {"restore_files": restore_files})
-    emit(answer, as_json=as_json, text=f"{answer['messages_superseded']} messages superseded")
+        path = f"/sessions/{found['id']}"
+        body: dict[str, Any] = {"restore_files": restore_files}
+        if message is not None:
+            body["message_id"] = find_message(client, found["id"], message)
+        else:
+            path += f"/checkpoints/{checkpoint_id or _current(found, or_newest_of=client)}"
+        answer = client.post(f"{path}/rollback", body)
+    emit(answer, as_json=as_json, text=_told(answer))
 
 
 def fork(
     session: SessionName,
     checkpoint_id: CheckpointId = None,
     head: Annotated[str | None, typer.Option(help="Fork from this head.")] = None,
+    message: MessageOption = None,
     title: Annotated[str | None, typer.Option()] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,11 +113,21 @@ def fork(
             "resume_from": found["id"],
             "checkpoint_id": checkpoint_id,
             "head_id": head,
+            "message_id": find_message(client, found["id"], message) if message else None,
             "title": title,
         }
         chosen = {key: value for key, value in fields.items() if value is not None}
         made = client.create(found["project_id"], **chosen)
     emit(made, as_json=as_json, text=made["id"])
+
+
+def _told(answer: dict[str, Any]) -> str:
+    """What a rollback did, in words."""
+    words = [f"{answer['messages_superseded']} messages superseded"]
+    files = answer.get("files", {})
+    words += [f"{len(files[name])} files {name}" for name in CHANGED if files.get(name)]
+    lines = [", ".join(words), *(f"not undone: {one}" for one in files.get("not_undone", []))]
+    return clean("\n".join(lines))
 
 
 def compare(session: SessionName, other: SessionName, as_json: AsJson = False) -> None:

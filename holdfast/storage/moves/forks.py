@@ -58,6 +58,27 @@ def fork(
         head_id=head_id,
         message_id=message_id,
     )
+    row = _session(source, point, columns, id=new_session_id)
+    _record(db, source.id, new_session_id, point)
+    created = sessions.create(db, row)
+    forked = SessionForked(
+        session_id=new_session_id,
+        source_session_id=source.id,
+        source_head_id=point.head_id,
+        checkpoint_id=checkpoint_id,
+    )
+    events.append(db, new_session_id, forked, row=("session", new_session_id))
+    return sessions.get(db, created.id)
+
+
+def _session(
+    source: SessionRow,
+    point: Point,
+    columns: dict[str, Any],
+    *,
+    id: str,  # noqa: A002 - the column's name
+) -> SessionRow:
+    """The fork's row: what the columns leave out is as in the source."""
     inherited = {
         "project_id": source.project_id,
         "working_directory": source.working_directory,
@@ -72,10 +93,10 @@ def fork(
     given = {name: value for name, value in columns.items() if value is not None}
     if "dsl_hash" in given:
         inherited.update(file_hash=None, withheld=None)
-    row = SessionRow(
+    return SessionRow(
         **{**inherited, **given},
-        id=new_session_id,
-        created_by=operator,
+        id=id,
+        created_by=source.created_by,
         forked_from=source.id,
         parent_session_id=source.id,
         prompts=point.prompts,
@@ -83,16 +104,6 @@ def fork(
         message_seq=point.message_seq,
         message_count=point.message_count,
     )
-    _record(db, source.id, new_session_id, point)
-    created = sessions.create(db, row)
-    forked = SessionForked(
-        session_id=new_session_id,
-        source_session_id=source.id,
-        source_head_id=point.head_id,
-        checkpoint_id=checkpoint_id,
-    )
-    events.append(db, new_session_id, forked, row=("session", new_session_id))
-    return sessions.get(db, created.id)
 
 
 def _record(db: Db, source_id: str, target_id: str, point: Point) -> None:

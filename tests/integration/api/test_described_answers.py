@@ -187,6 +187,15 @@ def walk_a_checkpoint(walk: Walk, names: dict[str, str]) -> None:
     walk.ask(f"POST {one}/resume", names)
     walk.finish(names)
     walk.ask(f"POST {one}/rollback", names)
+    for words in ("again", "and again"):
+        message = walk.caller.send(names["session_id"], words).json()["message"]
+        walk.finish(names)
+    body = {"message_id": message["id"]}
+    assert walk.ask(f"POST {SESSION}/rollback", names, body)["messages_superseded"] == 1
+    first = walk.ask(f"GET {SESSION}/messages", names)["items"][-1]
+    again = {**names, "message_id": first["id"]}
+    walk.ask(f"POST {SESSION}/messages/{{message_id}}/resend", again)
+    walk.finish(names)
 
 
 def walk_a_compaction(walk: Walk, names: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from api.routes import health
+from api.routes.operating import health
 from tests.support.servers.api_server import ApiServer, Caller
 
 HEALTHZ_TIMEOUT_S = 30.0

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from api.routes import health
+from api.routes.operating import health
 from holdfast.storage.database import sqlite_driver
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.sqlite_driver import is_safe
