@@ -43,17 +43,20 @@ def run(client: httpx2.Client, in_state: Wait, session_id: str, *elements: dict[
     return str(answer.json()["message"]["id"])
 
 
-def test_a_session_goes_back_to_a_message_with_its_files_and_says_it_otherwise(
-    client: httpx2.Client, session: dict[str, Any], in_state: Wait
-) -> None:
-    session_id, folder = session["id"], session["folder"]
-    path = f"/sessions/{session_id}"
+def two_runs(client: httpx2.Client, in_state: Wait, session: dict[str, Any]) -> str:
+    """A run that writes a file and one that changes it, and others; the second's message."""
     write = call("write_file", path="new.txt", content="one\ntwo\n")
-    run(client, in_state, session_id, write, {"say": "written"})
+    run(client, in_state, session["id"], write, {"say": "written"})
     edit = call("edit_file", path="new.txt", old_string="two", new_string="three")
     shell = call("shell", command="echo changed > kept.txt; printf '\\0\\1' > binary")
-    second = run(client, in_state, session_id, edit, shell, {"say": "changed"})
+    return run(client, in_state, session["id"], edit, shell, {"say": "changed"})
 
+
+def test_a_session_tells_what_it_changed_and_when(
+    client: httpx2.Client, session: dict[str, Any], in_state: Wait
+) -> None:
+    path = f"/sessions/{session['id']}"
+    two_runs(client, in_state, session)
     listed = client.get(f"{path}/changes").json()
     assert {one["path"]: one["status"] for one in listed["items"]} == {
         "binary": "added",
@@ -82,6 +85,13 @@ def test_a_session_goes_back_to_a_message_with_its_files_and_says_it_otherwise(
     assert {span["parent"] for span in spans if span["kind"] != "run"} == runs
     assert all(span["start"] <= span["end"] for span in spans)
 
+
+def test_a_session_goes_back_to_a_message_with_its_files_and_says_it_otherwise(
+    client: httpx2.Client, session: dict[str, Any], in_state: Wait
+) -> None:
+    session_id, folder = session["id"], session["folder"]
+    path = f"/sessions/{session_id}"
+    second = two_runs(client, in_state, session)
     body = {"message_id": second, "restore_files": True}
     back = client.post(f"{path}/rollback", json=body)
     assert back.status_code == 200, back.text
@@ -93,7 +103,7 @@ def test_a_session_goes_back_to_a_message_with_its_files_and_says_it_otherwise(
     assert not (folder / "binary").exists()
     assert client.post(f"{path}/rollback", json=body).status_code == 409
 
-    first = messages[0]["id"]
+    first = client.get(f"{path}/messages").json()["items"][0]["id"]
     again = client.post(
         f"{path}/messages/{first}/resend", json={"content": script({"say": "otherwise"})}
     )

@@ -1,0 +1,1 @@
+"""An operator in control: answers, steering, approvals, back to any message."""
