@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from activities.trees.shadow_git import ShadowGit
 
 FILES_MAX = 5_000
+# Two snapshots with nothing in common have fewer words in their list.
+WORDS_MAX = 200_000
 DIFF_BYTES_MAX = 2 * 1024 * 1024
 # Larger files are named, not shown.
 SHOWN_BYTES_MAX = 1024 * 1024
@@ -41,9 +43,9 @@ class Differences:
 def differences(git: ShadowGit, before: str, after: str) -> Differences:
     """The files that differ between two snapshots, by path."""
     asked = (*_BIG, "diff-tree", "-r", "-z", *_WAYS)
-    most = 3 * FILES_MAX
-    states = list(_states(git.listed(*asked, "--name-status", before, after, count_max=most)))
-    counts = dict(_counts(git.listed(*asked, "--numstat", before, after, count_max=most)))
+    most = {"count_max": WORDS_MAX}
+    states = list(_states(git.listed(*asked, "--name-status", before, after, **most)))
+    counts = dict(_counts(git.listed(*asked, "--numstat", before, after, **most)))
     files = []
     for status, path, old_path in states[:FILES_MAX]:
         additions, deletions, binary = counts.get(path, (0, 0, True))

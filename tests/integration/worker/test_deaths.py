@@ -28,6 +28,7 @@ ACTIVITIES = {
     "pause": ("pause_session", "suspend_processes", "snapshot_tree"),
     "resume": ("resume_session", "resume_processes"),
     "rollback": ("roll_back_session", "kill_processes"),
+    "rollback to a message": ("roll_back_session", "kill_processes"),
 }
 BOUNDARIES = [
     (operation, f"{when} {name}")
@@ -36,7 +37,11 @@ BOUNDARIES = [
     for when in ("before", "after")
 ]
 # One of each operation in `make test`, the rest in `make torture`.
-QUICK = {("pause", "after pause_session"), ("rollback", "before roll_back_session")}
+QUICK = {
+    ("pause", "after pause_session"),
+    ("rollback", "before roll_back_session"),
+    ("rollback to a message", "after roll_back_session"),
+}
 
 
 class Scene:
@@ -210,7 +215,42 @@ async def rollback(scene: Scene) -> CarryOut:
     return carry_out
 
 
-OPERATIONS = {"pause": pause, "resume": resume, "rollback": rollback}
+async def rollback_to_message(scene: Scene) -> CarryOut:
+    """Ready to roll a paused run back to its message, with the files."""
+    (scene.folder / "kept").write_text("then")
+    await scene.begin()
+    await scene.paused()
+    (scene.folder / "kept").write_text("now")
+    asked = scene.worker.run_row(scene.run).operator_message
+    said = len(scene.worker.messages(scene.session))
+    command = RollBack(
+        command_id=new_id(),
+        user_id=scene.worker.operator_id,
+        checkpoint_id=new_id(),
+        message_id=asked,
+        restore_files=True,
+    )
+
+    async def carry_out() -> None:
+        answer = await scene.ask("rollback", command)
+        assert answer.state == scene.worker.row(scene.session).state == "idle"
+        # The result of the command that is killed first may be stored before the rollback.
+        assert answer.messages_superseded in (said, said + 1)
+        assert (scene.folder / "kept").read_text() == "then"
+        assert scene.worker.kinds(scene.session).count("checkpoint.rolled_back") == 1
+        made = [point for point in scene.points() if point.created_by == "message"]
+        assert [point.id for point in made] == [command.checkpoint_id]
+        assert (await scene.worker.run(scene.session, "again")).state == "done"
+
+    return carry_out
+
+
+OPERATIONS = {
+    "pause": pause,
+    "resume": resume,
+    "rollback": rollback,
+    "rollback to a message": rollback_to_message,
+}
 
 
 @pytest.mark.req("K-004", "K-140")
