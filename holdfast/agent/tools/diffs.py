@@ -17,11 +17,11 @@ def unified(name: str, before: bytes | None, after: bytes) -> str:
     old, new = before or b"", after
     if b"\0" in old or b"\0" in new or len(old) + len(new) > COMPARED_BYTES_MAX:
         return ""
-    lines = [_lines(text) for text in (old, new)]
-    if sum(map(len, lines)) > COMPARED_LINES_MAX:
+    removed, added = _lines(old), _lines(new)
+    if len(removed) + len(added) > COMPARED_LINES_MAX:
         return ""
     was = "/dev/null" if before is None else f"a/{name}"
-    diff = difflib.unified_diff(*lines, was, f"b/{name}")
+    diff = difflib.unified_diff(removed, added, was, f"b/{name}")
     return _cut([line if line.endswith("\n") else line + NO_NEWLINE for line in diff])
 
 
