@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from holdfast.domain.errors import ActionNotAllowed, Conflict, NotFound
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.rows import table
+from holdfast.storage.database.rows import change, table
 from holdfast.storage.database.tables import Message, SubagentInvocation, ToolCallRow
 from holdfast.storage.log import events
 from holdfast.storage.moves import checkpoints, compactions, prompt_edits
@@ -63,6 +63,10 @@ def test_a_rollback_of_a_paused_run_cancels_it_and_kills_its_subagents(
     workflow.resume(session_id, made.id)
     call_id = workflow.call(session_id, run_id)
     helper = workflow.subagent(session_id, run_id)
+    finished = workflow.call(session_id, run_id)
+    workflow.store.write(lambda db: change(db, ToolCallRow, finished, state="done"))
+    elsewhere = workflow.session()
+    untouched = workflow.call(elsewhere, workflow.begin(elsewhere))
     workflow.pause(session_id)
     outcome = workflow.roll_back(session_id, made.id, user_id="me")
     assert outcome.cancelled_run == run_id
@@ -76,6 +80,8 @@ def test_a_rollback_of_a_paused_run_cancels_it_and_kills_its_subagents(
     assert workflow.store.read(lambda db: runs.get(db, run_id)).state == "cancelled"
     assert states(SubagentInvocation, helper) == "killed"
     assert states(ToolCallRow, call_id) == "failed"
+    assert states(ToolCallRow, finished) == "done"
+    assert states(ToolCallRow, untouched) == "pending", "another session's call"
 
 
 @pytest.mark.req("K-068", "K-147")
