@@ -13,7 +13,7 @@ from holdfast.domain.errors import ValidationFailed
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Compaction
-from holdfast.storage.moves import checkpoints, compactions, rollback
+from holdfast.storage.moves import checkpoints, compactions, prompt_edits, rollback
 from holdfast.storage.sessions import runs
 from tests.support.message_format import broken_rules
 from tests.support.step_runner import StepRunner
@@ -137,6 +137,22 @@ async def test_a_rejected_compaction_leaves_everything_and_the_session_idle(
     assert record.superseded_message_ids == []
     assert point.rolled_back
     assert len(shop.history()) == 25
+
+
+@pytest.mark.req("K-066", "K-084")
+async def test_a_rejection_takes_back_prompts_that_were_edited_at_its_checkpoint(
+    pending: Pending,
+) -> None:
+    shop, store = pending.shop, pending.shop.store
+    await pending.hold()
+    step = pending.step("reject")
+    point = store.read(lambda db: checkpoints.get(db, shop.session_id, step.checkpoint_id))
+    store.write(lambda db: prompt_edits.edit(db, store.blobs, point, "primary", "Be odd."))
+
+    store.write(lambda db: reject(db, step))
+
+    assert shop.state().prompts == point.prompts
+    assert len(shop.history()) == 25, "there is no edit to tell of"
 
 
 @pytest.mark.req("K-080", "K-085")
