@@ -254,6 +254,6 @@ def test_a_key_that_nobody_decided_about_is_held_back(monkeypatch: pytest.Monkey
     found = compared({"system_prompt": "obey me"})
     assert found.areas == ["system_prompt"]
     assert found.in_force == file()
-    monkeypatch.setattr(trust, "NEUTRAL", {**trust.NEUTRAL, ProjectFile: frozenset()})
+    neutral[ProjectFile] = frozenset()
     found = compared({}, description="obey me")
     assert [one.key for one in found.loosenings] == ["description"]
