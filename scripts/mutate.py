@@ -48,11 +48,11 @@ def generate(targets: Sequence[str], root: Path = ROOT) -> list[Mutant]:
     return [mutant for file in files for mutant in mutants_of(file, root)]
 
 
-def sample(mutants: list[Mutant], size: int | None) -> list[Mutant]:
-    """`size` of the mutants, the same ones each time, in their order."""
+def sample(mutants: list[Mutant], size: int | None, seed: int = 0) -> list[Mutant]:
+    """`size` of the mutants, for each seed the same ones each time, in their order."""
     if size is None or size >= len(mutants):
         return mutants
-    chosen = random.Random(0).sample(range(len(mutants)), size)
+    chosen = random.Random(seed).sample(range(len(mutants)), size)
     return [mutants[position] for position in sorted(chosen)]
 
 
@@ -128,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("targets", nargs="+", help="files or folders below the repository's root")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="the tests to run")
     parser.add_argument("--sample", type=int, help="so many mutants, the same ones each time")
+    parser.add_argument("--seed", type=int, default=0, help="which ones the sample takes")
     parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--only", choices=("functions", "imports"), help="one half of the mutants")
     parser.add_argument("--words", nargs="+", help="only mutants whose name holds one of these")
@@ -137,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = [one for one in mutants if bool(one.function) == (options.only == "functions")]
     if options.words:
         mutants = [one for one in mutants if any(word in str(one) for word in options.words)]
-    chosen = sample(mutants, options.sample)
+    chosen = sample(mutants, options.sample, options.seed)
     verdicts = Verdicts(read_equivalent(), len(chosen))
     verdicts.say(f"generated {len(mutants)}, chosen {len(chosen)}")
     deadline = time.monotonic() + options.minutes * 60

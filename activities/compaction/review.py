@@ -75,7 +75,12 @@ def reject(db: Db, step: ReviewStep) -> Reviewed:
     )
     events.append(db, session.id, rolled_back, row=("checkpoint", point.id))
     moved = sessions.move(
-        db, session.id, Action.ROLL_BACK, "compaction.rejected", current_checkpoint=None
+        db,
+        session.id,
+        Action.ROLL_BACK,
+        "compaction.rejected",
+        current_checkpoint=None,
+        prompts=point.prompts,  # as after any rollback: edits made here are not in effect (K-066)
     )
     return Reviewed(state=moved.state)
 

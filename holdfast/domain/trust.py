@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -92,25 +93,19 @@ def lowest(wanted: Any, trusted: Any) -> Any:
     return min(wanted, trusted)
 
 
-def at_most_default(default: int) -> Rule:
+def at_most_default(wanted: int | None, trusted: int | None, *, default: int) -> int | None:
     """The smaller limit, where saying nothing means `default`."""
-
-    def rule(wanted: int | None, trusted: int | None) -> int | None:
-        return wanted if (wanted or default) <= (trusted or default) else trusted
-
-    return rule
+    return wanted if (wanted or default) <= (trusted or default) else trusted
 
 
 def network_trusted(wanted: Network, trusted: Network) -> Network:
     """The wanted network as far as the trusted one goes: off, named hosts, public ones, all."""
     if wanted is False or trusted == "host":
         return wanted
-    if trusted is False or wanted == "host":
-        return trusted
-    if wanted is True or not isinstance(wanted, CageNetwork):
+    if trusted is False or not isinstance(wanted, CageNetwork):
         return trusted
     if trusted is True:
-        return wanted if not wanted.private else CageNetwork(allow=wanted.allow)
+        return CageNetwork(allow=wanted.allow)
     assert isinstance(trusted, CageNetwork), "the only kind that is left"
     allow = those_trusted(wanted.allow, trusted.allow)
     private = those_trusted(wanted.private, trusted.private)
@@ -166,8 +161,8 @@ CAGE_RULES: dict[str, tuple[str, Rule]] = {
     "net": ("network", network_trusted),
     "env": ("env", those_trusted),
     "ptrace": ("cage", only_if_trusted),
-    "memory_mb": ("limits", at_most_default(cage_defaults.MEMORY_MB)),
-    "pids": ("limits", at_most_default(cage_defaults.PIDS)),
+    "memory_mb": ("limits", partial(at_most_default, default=cage_defaults.MEMORY_MB)),
+    "pids": ("limits", partial(at_most_default, default=cage_defaults.PIDS)),
     "walltime_s": ("limits", lowest),
     "cpu_s": ("limits", lowest),
 }
@@ -220,7 +215,7 @@ def _agent(wanted: AgentSpec, base: AgentSpec, path: str, found: list[Loosening]
 
 
 def _cage(wanted: Any, base: Any, path: str, found: list[Loosening]) -> Any:
-    if not isinstance(base, CageSettings) or wanted == base:
+    if not isinstance(base, CageSettings):
         return wanted
     if not isinstance(wanted, CageSettings):
         found.append(Loosening("cage", path, base, wanted))
@@ -256,7 +251,7 @@ def _ruled(
     changed: dict[str, Any] = {}
     for name in type(wanted).model_fields:
         value, trusted = getattr(wanted, name), getattr(base, name)
-        if name in free or value == trusted:
+        if name in free:
             continue
         area, rule = rules.get(name, (name, unchanged))
         in_force = rule(value, trusted)

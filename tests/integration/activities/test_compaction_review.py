@@ -13,8 +13,8 @@ from holdfast.domain.errors import ValidationFailed
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Compaction
-from holdfast.storage.moves import checkpoints, compactions, rollback
-from holdfast.storage.sessions import runs
+from holdfast.storage.moves import checkpoints, compactions, prompt_edits, rollback
+from holdfast.storage.sessions import calls, runs
 from tests.support.message_format import broken_rules
 from tests.support.step_runner import StepRunner
 
@@ -36,9 +36,11 @@ class Pending:
         self.shop = shop
         self.run_id = shop.begin("what is the answer?")
 
-    async def hold(self) -> Compaction:
+    async def hold(self, *, last_words: str | None = None) -> Compaction:
         for _ in range(12):
             self.shop.use_tool(self.run_id, WORDS * 30)
+        if last_words is not None:
+            self.shop.say("operator", last_words)
         done = await self.shop.compact(run_id=self.run_id)
         assert done.pending_review
         return self.record()
@@ -137,6 +139,39 @@ async def test_a_rejected_compaction_leaves_everything_and_the_session_idle(
     assert record.superseded_message_ids == []
     assert point.rolled_back
     assert len(shop.history()) == 25
+
+
+@pytest.mark.req("K-084")
+async def test_the_summary_of_a_rejected_compaction_is_not_paid_for_twice(pending: Pending) -> None:
+    shop, store = pending.shop, pending.shop.store
+    rejected = await pending.hold(last_words="go on")
+    step = pending.step("reject")
+    store.write(lambda db: reject(db, step))
+
+    done = await shop.compact(run_id=shop.begin("what now?"))
+
+    again = pending.record()
+    assert (done.pending_review, again.id) == (True, done.compaction_id)
+    assert again.superseded_message_ids == rejected.superseded_message_ids
+    assert (again.summary, again.plugin_cost) == (rejected.summary, None)
+    asked = store.read(lambda db: [calls.find(db, one.id) for one in (rejected, again)])
+    assert [call is not None for call in asked] == [True, False]
+
+
+@pytest.mark.req("K-066", "K-084")
+async def test_a_rejection_takes_back_prompts_that_were_edited_at_its_checkpoint(
+    pending: Pending,
+) -> None:
+    shop, store = pending.shop, pending.shop.store
+    await pending.hold()
+    step = pending.step("reject")
+    point = store.read(lambda db: checkpoints.get(db, shop.session_id, step.checkpoint_id))
+    store.write(lambda db: prompt_edits.edit(db, store.blobs, point, "primary", "Be odd."))
+
+    store.write(lambda db: reject(db, step))
+
+    assert shop.state().prompts == point.prompts
+    assert len(shop.history()) == 25, "there is no edit to tell of"
 
 
 @pytest.mark.req("K-080", "K-085")

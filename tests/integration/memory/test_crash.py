@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.memory import swap as swaps
 from holdfast.memory.swap import restore, swap
 from tests.support.memory_file import MemoryFile, Notes, WordEmbedder
 from tests.support.memory_process import NEW, OLD
@@ -125,6 +126,28 @@ def test_a_new_index_takes_no_journal_of_the_old_one_over_and_is_on_the_disk(
     assert len(moments) == 2
     assert flushed == [str(fresh), str(tmp_path)]
     assert len(list(open_files.iterdir())) == before
+
+
+def test_a_backup_that_another_reader_put_back_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "agent.sqlite"
+    looks = iter([[tmp_path / "agent.sqlite.backup-1"], []])
+    monkeypatch.setattr(swaps, "backups_of", lambda _: next(looks))
+    restore(path)
+    assert not path.exists()
+
+    def put_back(_: Path) -> list[Path]:
+        (tmp_path / "agent.sqlite.backup-2").write_text("older")
+        if looked:
+            path.write_text("put back")
+        looked.append(path)
+        return [tmp_path / "agent.sqlite.backup-2"]
+
+    looked: list[Path] = []
+    monkeypatch.setattr(swaps, "backups_of", put_back)
+    restore(path)
+    assert path.read_text() == "put back"
 
 
 def test_the_backup_is_put_back_and_never_its_journal(tmp_path: Path) -> None:

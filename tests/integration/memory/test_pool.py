@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.memory import pool as pools
+from holdfast.memory.index import MemoryIndex
 from holdfast.memory.pool import MemoryPool
 from holdfast.memory.project_memory import GONE
 from holdfast.settings.config import Config, parse_config
@@ -31,12 +32,13 @@ class Projects:
     def current(self) -> Config:
         return self.config
 
-    def project(self, name: str) -> Project:
+    def project(self, name: str, memory: str = "{}") -> Project:
         folder = self.folder / name
         (folder / "memory").mkdir(parents=True)
         (folder / "memory" / "note.md").write_text(f"the note of {name}")
         (folder / ".holdfast").mkdir()
         text = f"version: 1\nproject: {name}\nprimary: {{model: 'scripted:echo'}}\n"
+        text += f"memory: {memory}\n"
         (folder / ".holdfast" / "project.yaml").write_text(text)
         loaded = project_file.load(folder)
         return self.store.write(lambda db: projects.load(db, self.operator_id, loaded)[0])
@@ -74,6 +76,28 @@ def test_the_memory_that_was_used_longest_ago_is_let_go(
     known.index_of(three)
     assert known.index_of(one) is first
     assert known.index_of(two) is not second
+
+
+def test_a_memory_that_is_let_go_is_closed_once_nobody_uses_it(
+    known: Projects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[object] = []
+    monkeypatch.setattr(MemoryIndex, "close", lambda index: closed.append(index))
+    project = known.project("one")
+    index = known.index_of(project)
+    assert closed == []
+    with known.pool.open(project):
+        known.pool.close()
+        assert closed == []
+    assert closed == [index]
+
+
+def test_a_memory_of_sessions_alone_misses_no_folder(known: Projects) -> None:
+    project = known.project("one", memory="{sources: [sessions]}")
+    shutil.rmtree(project.path)
+    with known.pool.open(project) as memory:
+        assert memory.warnings() == []
+    known.pool.close()
 
 
 def test_a_sync_tells_how_far_it_is_and_a_missing_folder_is_said(known: Projects) -> None:

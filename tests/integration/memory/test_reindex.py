@@ -182,6 +182,7 @@ def test_a_test_may_ask_for_a_quick_reindex_in_place(
     other = memory.again(embedder=WordEmbedder("other", dims=4))
     assert other.sync()["reindexed"] is True
     assert other.sql("SELECT count(*) FROM chunks_vec", vectors=True) == [(2,)]
+    assert other.sql("SELECT DISTINCT model FROM chunks") == [("other",)], "nothing old is left"
     other.close()
 
 

@@ -19,7 +19,7 @@ from holdfast.storage.moves import compactions
 from holdfast.storage.sessions import runs
 from holdfast.temporal.updates import WorkflowBroken
 from tests.support.local_worker import LocalWorker, until
-from worker.recovery import close_lost_compactions
+from worker.recovery import close_lost_compactions, watch_forever
 from workflows import steps
 
 PROJECT = """
@@ -109,9 +109,11 @@ async def test_a_manual_compaction_that_is_lost_with_its_workflow_leaves_no_run_
     await worker.handle(session).terminate("lost")
     await worker.start_worker()
 
-    await close_lost_compactions(worker.sessions, worker.store)
-
+    watching = asyncio.create_task(watch_forever(worker.sessions, worker.store))
     ended = await worker.over(run.id)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
     assert (ended.state, ended.finish_reason) == ("failed", "failed")
     assert ended.error is not None
     assert ended.error["code"] == "daemon_crash_during_run"
@@ -122,6 +124,27 @@ async def test_a_manual_compaction_that_is_lost_with_its_workflow_leaves_no_run_
         again.run_id,
         "done",
     )
+
+
+@pytest.mark.req("K-080")
+async def test_a_manual_compaction_is_made_again_when_its_workflow_is_lost_meanwhile(
+    worker: LocalWorker,
+) -> None:
+    session = await talked(worker, WAITING)
+    folder = Path(worker.row(session).working_directory)
+    asked = asyncio.create_task(worker.plain(session, "compact"))
+    await until((folder / "began").exists, "the compaction to begin")
+    lost = newest_run(worker, session)
+
+    await worker.handle(session).terminate("lost")
+    (folder / "go").touch()
+    answer = await asked
+
+    again, ended = worker.store.read(lambda db: runs.of_session(db, session, limit=2))
+    assert (again.id, again.state, again.finish_reason) == (answer.run_id, "done", "compacted")
+    assert (ended.id, ended.state) == (lost.id, "failed")
+    assert ended.error is not None
+    assert ended.error["code"] == "daemon_crash_during_run"
 
 
 async def test_the_start_of_a_worker_leaves_a_manual_compaction_alone_that_goes_on(

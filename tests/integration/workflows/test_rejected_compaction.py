@@ -19,6 +19,10 @@ primary:
   tools: {"*": {enabled: false}}
   compaction: {strategy: checkpoint}
 """
+# A model that refuses a request for its length.
+REFUSED = """```script
+[{"overflow_above": 100, "say": "it fits now"}]
+```"""
 WORDS = "the quick brown fox jumps over the lazy dog and goes home "
 
 
@@ -44,8 +48,9 @@ class Talk:
 
     async def until_reviewed(self, *, words: int) -> None:
         """Say so many words at a time until a compaction waits."""
-        known = len(self.records())
+        known, said = len(self.records()), 0
         while len(self.records()) == known:
+            assert (said := said + 1) < 100, "no compaction is proposed"
             run = await self.worker.run(self.session, WORDS * words)
             assert run.state == "done", run.error
         await self.worker.state(self.session, "paused")
@@ -81,3 +86,20 @@ async def test_a_rejected_compaction_is_proposed_again_only_after_growth_by_a_te
     assert again.state == "pending"
     assert again.threshold_estimate >= 1.1 * rejected.threshold_estimate
     assert talk.summaries_asked_for() == 2
+
+
+@pytest.mark.req("K-084", "K-088")
+async def test_a_rejected_compaction_is_proposed_again_when_the_provider_refuses_the_length(
+    worker: LocalWorker,
+) -> None:
+    talk = Talk(worker)
+    await talk.until_reviewed(words=20)
+    await talk.reject()
+
+    run = await worker.run(talk.session, REFUSED)
+
+    assert (run.state, run.finish_reason) == ("done", "awaiting_compaction")
+    await worker.state(talk.session, "paused")
+    again, rejected = talk.records()
+    assert (again.state, again.trigger) == ("pending", "provider_overflow_retry")
+    assert again.threshold_estimate < 1.1 * rejected.threshold_estimate

@@ -37,6 +37,7 @@ def test_a_name_is_enough() -> None:
         {"primary": {"max_steps": 0}},
         {"primary": {"model": ""}},
         {"primary": {"cage": "off"}},
+        {"primary": {"cage": {"net": {"allow": ["a b"]}}}},
         {"primary": {"compaction": {"upper": 0.5, "lower": 0.6}}},
         {"limits": {"running_sessions": 0}},
         {"limits": {"subagents": 9}},

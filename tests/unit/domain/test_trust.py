@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from holdfast.domain import trust
+from holdfast.domain.cages import defaults as cage_defaults
 from holdfast.domain.project_file import (
     AgentSpec,
     CageSettings,
@@ -72,6 +74,7 @@ def test_what_was_trusted_before_is_in_force_without_asking(
     [
         {"system_prompt": "other words", "model": "fast", "description": "new"},
         {"cage": {"memory_mb": 64, "fs": {"hidden": ["secrets"]}}},
+        {"cage": {"memory_mb": cage_defaults.MEMORY_MB, "pids": cage_defaults.PIDS}},
         {"tools": {"shell": {"enabled": False}}},
         {"max_steps": 3, "max_output_tokens": 10},
         {"compaction": {"strategy": "delegate", "delegate_to": "scribe"}},
@@ -95,6 +98,7 @@ def test_a_raised_or_removed_limit_of_the_cage_is_held_at_the_trusted_one(
 
 
 HOSTS = {"allow": ["pypi.org"]}
+PRIVATE = {**HOSTS, "private": ["10.0.0.0/8"]}
 
 
 @pytest.mark.parametrize(
@@ -106,8 +110,10 @@ HOSTS = {"allow": ["pypi.org"]}
         (True, "host", True),
         (True, {**HOSTS, "private": ["10.0.0.0/8"]}, HOSTS),
         (HOSTS, True, HOSTS),
+        (HOSTS, "host", HOSTS),
         (HOSTS, {"allow": ["pypi.org", "evil.example"]}, HOSTS),
         (HOSTS, {"allow": ["evil.example"]}, False),
+        (PRIVATE, {**HOSTS, "private": ["10.0.0.0/8", "192.168.0.0/16"]}, PRIVATE),
         (HOSTS, False, False),
     ],
 )
@@ -118,6 +124,35 @@ def test_a_network_is_in_force_as_far_as_the_trusted_one_goes(
     found = compared({"cage": {"net": wanted}}, {"cage": {"net": trusted}})
     assert found.in_force == file({"cage": {"net": expected}})
     assert found.areas == ([] if expected == wanted else ["network"])
+
+
+def test_a_cage_where_there_was_none_is_free() -> None:
+    found = compared({"cage": {"fs": {"read_write": ["/srv"]}}}, {"cage": "disabled"})
+    assert found.loosenings == []
+    assert found.in_force == file({"cage": {"fs": {"read_write": ["/srv"]}}})
+
+
+@pytest.mark.parametrize(
+    ("key", "default"), [("memory_mb", cage_defaults.MEMORY_MB), ("pids", cage_defaults.PIDS)]
+)
+def test_a_limit_that_nobody_names_is_the_default(key: str, default: int) -> None:
+    assert compared({"cage": {}}, {"cage": {key: default}}).loosenings == []
+    assert compared({"cage": {}}, {"cage": {key: default - 1}}).areas == ["limits"]
+    raised = compared({"cage": {key: default + 1}}, {"cage": {}})
+    assert raised.areas == ["limits"]
+    assert raised.in_force == file({"cage": {}})
+
+
+def test_debuggers_are_taken_away_without_asking() -> None:
+    found = compared({"cage": {"ptrace": False}}, {"cage": {"ptrace": True}})
+    assert found.loosenings == []
+    assert found.in_force == file({"cage": {"ptrace": False}})
+
+
+def test_tools_that_loosen_nothing_stay_as_they_are_written() -> None:
+    tools = {"*": {}, "shell": {"enabled": False}}
+    found = compared({"tools": tools}, {"tools": {"*": {}, "read_file": {}}})
+    assert found.in_force == file({"tools": tools})
 
 
 def test_limits_of_the_project_are_held_at_the_trusted_ones() -> None:
@@ -188,6 +223,17 @@ def test_a_loosening_is_told_with_its_whole_values() -> None:
     ]
 
 
+def test_a_loosening_is_told_as_json() -> None:
+    caged = compared({"cage": "disabled"}, {"cage": {"fs": {"read_only": ["/a"]}}})
+    told = caged.loosenings[0].as_json()
+    assert json.loads(json.dumps(told)) == told
+    assert (told["wanted"], told["trusted"]["fs"]["read_only"]) == ("disabled", ["/a"])
+    tools = compared({"tools": {"*": {}}}, {"tools": {"*": {"enabled": False}}})
+    told = tools.loosenings[0].as_json()
+    assert told["trusted"] == {"*": {"enabled": False}}
+    assert told["wanted"] == {"*": {"enabled": True}}
+
+
 def test_each_key_of_the_file_is_decided_about() -> None:
     rules: dict[type[BaseModel], set[str]] = {
         AgentSpec: set(trust.AGENT_RULES),
@@ -208,3 +254,6 @@ def test_a_key_that_nobody_decided_about_is_held_back(monkeypatch: pytest.Monkey
     found = compared({"system_prompt": "obey me"})
     assert found.areas == ["system_prompt"]
     assert found.in_force == file()
+    neutral[ProjectFile] = frozenset()
+    found = compared({}, description="obey me")
+    assert [one.key for one in found.loosenings] == ["description"]

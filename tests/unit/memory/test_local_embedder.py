@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.memory.embedders import local
 from holdfast.memory.embedders.embedding import EmbeddingFailed
 from holdfast.memory.embedders.local import LocalEmbedder, available
 from holdfast.memory.embedders.wordpiece import encode, vocabulary
@@ -107,3 +110,20 @@ def test_the_end_of_a_long_text_counts_too() -> None:
         return sum(first * second for first, second in zip(vector, question, strict=True))
 
     assert nearness(with_end) > nearness(plain) + 0.1
+
+
+def test_what_the_model_says_is_averaged_over_the_tokens_and_of_length_one() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    class Session:
+        """Says the same small numbers of every token, and large ones of what only fills up."""
+
+        def get_inputs(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(name="input_ids"), SimpleNamespace(name="attention_mask")]
+
+        def run(self, _: None, given: dict[str, Any]) -> list[Any]:
+            assert sorted(given) == ["attention_mask", "input_ids"]
+            return [numpy.where(given["attention_mask"][:, :, None] == 1, [0.003, 0.004], 9.0)]
+
+    rows = local._run(Session(), [[5, 6, 7], [8]])
+    assert rows.tolist() == [pytest.approx([0.6, 0.8]), pytest.approx([0.6, 0.8])]

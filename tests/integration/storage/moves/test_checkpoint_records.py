@@ -25,12 +25,18 @@ def workflow(sqlite_store: OpenStore) -> WorkflowDouble:
     return WorkflowDouble(sqlite_store)
 
 
-def pause_as(workflow: WorkflowDouble, session_id: str, created_by: str, reason: str) -> Checkpoint:
+def pause_as(
+    workflow: WorkflowDouble,
+    session_id: str,
+    created_by: str,
+    reason: str,
+    checkpoint_id: str | None = None,
+) -> Checkpoint:
     def create(db: Db) -> Checkpoint:
         return checkpoints.create(
             db,
             workflow.opened.blobs,
-            checkpoint_id=new_id(),
+            checkpoint_id=checkpoint_id or new_id(),
             session_id=session_id,
             created_by=created_by,
             prompts=PROMPTS,
@@ -105,6 +111,22 @@ def test_a_checkpoint_that_never_was_is_not_found(workflow: WorkflowDouble) -> N
     session_id = workflow.session()
     with pytest.raises(NotFound):
         workflow.store.read(lambda db: checkpoints.get(db, session_id, "nothing"))
+
+
+def test_checkpoints_of_one_moment_are_each_on_one_page(workflow: WorkflowDouble) -> None:
+    session_id = workflow.session()
+    workflow.begin(session_id)
+    for key in ("b", "c", "a"):
+        pause_as(workflow, session_id, "operator", "look", key)
+        workflow.resume(session_id)
+        workflow.store.write(lambda db, key=key: change(db, Checkpoint, key, created_at=1))  # type: ignore[misc]
+    before: tuple[int, str] | None = None
+    for expected in ("c", "b", "a"):
+        page = workflow.store.read(
+            lambda db, before=before: checkpoints.of_session(db, session_id, limit=1, before=before)  # type: ignore[misc]
+        )
+        assert [one.id for one in page] == [expected]
+        before = (1, expected)
 
 
 def test_an_empty_session_has_no_cursor(workflow: WorkflowDouble) -> None:

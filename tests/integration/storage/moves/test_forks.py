@@ -128,6 +128,22 @@ def test_a_fork_copies_no_message(workflow: WorkflowDouble) -> None:
     assert workflow.store.read(lambda db: forks.kept_for_forks(db, fork)) is None
 
 
+def test_a_fork_under_another_project_file_forgets_what_was_withheld_of_the_old_one(
+    workflow: WorkflowDouble,
+) -> None:
+    withheld = ["primary.cage"]
+    source = workflow.session(dsl_hash="old", file_hash="bytes", withheld=withheld)
+
+    def kept(fork: str) -> tuple[str, str | None, object]:
+        row = workflow.row(fork)
+        return row.dsl_hash, row.file_hash, row.withheld
+
+    assert kept(workflow.fork(source)) == ("old", "bytes", withheld)
+    assert kept(workflow.fork(source, dsl_hash="new")) == ("new", None, None)
+    both = workflow.fork(source, dsl_hash="new", file_hash="other")
+    assert kept(both) == ("new", "other", None)
+
+
 def test_two_sessions_are_compared_from_where_they_parted(either_workflow: WorkflowDouble) -> None:
     workflow = either_workflow
     source = workflow.session()
@@ -151,6 +167,8 @@ def test_two_sessions_are_compared_from_where_they_parted(either_workflow: Workf
     assert (since(found["a"]), since(found["b"])) == (["left", "done"], ["right", "done"])
     found = compare(source, left)
     assert (since(found["a"]), since(found["b"])) == (["source", "done"], ["left", "done"])
+    found = compare(left, left)
+    assert (since(found["a"]), since(found["b"])) == ([], [])
     found = compare(left, workflow.session())
     assert found["common"] is None
     assert len(since(found["a"])) == 4

@@ -35,7 +35,15 @@ def test_a_finished_run_leaves_a_head_that_names_its_state(workflow: WorkflowDou
     assert root["version"] == 2
     assert set(root["collections"]) == set(heads.COLLECTIONS)
     assert root["collections"]["messages"]["count"] == 2
-    assert root["counters"]["messages"] == 2
+    row = workflow.row(session_id)
+    assert root["counters"] == {
+        "messages": 2,
+        "changes": row.change_seq,
+        "events": root["counters"]["events"],
+        "runs": 1,
+        "heads": 1,
+    }
+    assert 0 < root["counters"]["events"] <= row.event_seq
     assert head.final_summary == "done"
     assert head.basis is None
     assert comparable(workflow.state(head_id)) == workflow.state_in_tables(session_id)

@@ -7,11 +7,11 @@ from sqlalchemy import func, select
 
 from holdfast.domain.errors import ActionNotAllowed, Conflict, NotFound
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.database.rows import table
-from holdfast.storage.database.tables import Message, SubagentInvocation, ToolCallRow
+from holdfast.storage.database.rows import change, table
+from holdfast.storage.database.tables import Message, Run, SubagentInvocation, ToolCallRow
 from holdfast.storage.log import events
-from holdfast.storage.moves import checkpoints, compactions, prompt_edits
-from holdfast.storage.sessions import runs
+from holdfast.storage.moves import checkpoints, compactions, prompt_edits, rollback
+from holdfast.storage.sessions import runs, tool_calls
 from tests.support.workflow_double import WorkflowDouble
 
 
@@ -63,6 +63,10 @@ def test_a_rollback_of_a_paused_run_cancels_it_and_kills_its_subagents(
     workflow.resume(session_id, made.id)
     call_id = workflow.call(session_id, run_id)
     helper = workflow.subagent(session_id, run_id)
+    finished = workflow.call(session_id, run_id)
+    workflow.store.write(lambda db: change(db, ToolCallRow, finished, state="done"))
+    elsewhere = workflow.session()
+    untouched = workflow.call(elsewhere, workflow.begin(elsewhere))
     workflow.pause(session_id)
     outcome = workflow.roll_back(session_id, made.id, user_id="me")
     assert outcome.cancelled_run == run_id
@@ -75,7 +79,21 @@ def test_a_rollback_of_a_paused_run_cancels_it_and_kills_its_subagents(
 
     assert workflow.store.read(lambda db: runs.get(db, run_id)).state == "cancelled"
     assert states(SubagentInvocation, helper) == "killed"
-    assert states(ToolCallRow, call_id) == "failed"
+    stopped = workflow.store.read(lambda db: tool_calls.find(db, call_id))
+    assert stopped is not None
+    assert (stopped.state, stopped.output) == ("failed", {"error": rollback.INTERRUPTED})
+    assert stopped.completed_at is not None
+    assert states(ToolCallRow, finished) == "done"
+    assert states(ToolCallRow, untouched) == "pending", "another session's call"
+
+
+def test_a_rollback_cancels_no_run_that_ended_while_it_was_paused(workflow: WorkflowDouble) -> None:
+    session_id = workflow.session()
+    run_id = workflow.begin(session_id)
+    made = workflow.pause(session_id)
+    workflow.store.write(lambda db: change(db, Run, run_id, state="failed"))
+    assert workflow.roll_back(session_id, made.id).cancelled_run is None
+    assert workflow.store.read(lambda db: runs.get(db, run_id)).state == "failed"
 
 
 @pytest.mark.req("K-068", "K-147")
