@@ -16,6 +16,7 @@ from tests.support.servers.caged_programs import run_caged
 from tests.support.servers.terminal_hosts import TestHost
 
 CAGES = 200 * PERSISTENCE
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 CAGES_OR_NONE: tuple[dict[str, Any] | None, ...] = ({}, None)
 
 
@@ -78,6 +79,41 @@ async def test_no_cage_works_in_a_place_of_the_kernel_or_of_the_product(
 ) -> None:
     with pytest.raises((CageSpawnFailed, SpawnFailed)):
         await run_caged(host, client, "true", cwd=place.format(state=host.state))
+
+
+@pytest.mark.parametrize("cage", CAGES_OR_NONE)
+@pytest.mark.parametrize("place", ["/proc", "/proc/sys/kernel", "/sys/kernel", "/dev/shm"])
+async def test_nobody_works_in_a_place_of_the_kernel_even_without_a_cage(
+    host: TestHost, client: TerminalClient, place: str, cage: dict[str, Any] | None
+) -> None:
+    with pytest.raises(SpawnFailed, match="is a place of the kernel"):
+        await run_caged(host, client, "true", cwd=place, cage=cage)
+    with pytest.raises(TerminalError):
+        await run_caged(host, client, "true", cage={"fs": {"read_write": [place]}})
+
+
+WITH_A_SECOND_PROC = 'mkdir -p "$0/inner/k" && mount -t proc proc "$0/inner/k" && exec "$@"'
+
+
+@needs_root
+async def test_a_proc_that_is_mounted_elsewhere_is_given_to_no_cage() -> None:
+    host = TestHost()
+    # In a namespace of its own: only this host sees the mount.
+    alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", WITH_A_SECOND_PROC]
+    host.prefix = [*alone, str(host.work)]
+    attack = "test -w inner/k/sys/kernel/core_pattern && echo BROKEN"
+    with host:
+        (host.work / "inner/plain").mkdir()
+        async with await host.client() as client:
+            for cwd in (host.work, host.work / "inner/k/sys"):
+                with pytest.raises(TerminalError, match=r"inner/k.* is a place of the kernel"):
+                    await run_caged(host, client, attack, cwd=str(cwd))
+            inner = {"fs": {"read_write": [str(host.work / "inner")]}}
+            plain = str(host.work / "inner/plain")
+            with pytest.raises(TerminalError, match=r"inner/k .* is a place of the kernel"):
+                await run_caged(host, client, attack, cwd=plain, cage=inner)
+            over, _ = await run_caged(host, client, "true", cwd=plain)
+            assert over.code == 0
 
 
 async def test_sessions_share_a_folder_and_a_name_below_it_is_entered(
