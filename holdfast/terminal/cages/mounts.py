@@ -76,8 +76,9 @@ class Mounts:
             words = f"{foreign.place} in it ({foreign.kind}) {kernel_places.WORDS}"
             raise CageSpawnFailed(f"a cage cannot be given this folder: {words}")
         names = (*SECRET_PATHS, *policy.fs_hidden, *map(str, place.hidden))
+        told = set(map(self._absolute, policy.fs_hidden))
         for path in sorted(map(self._absolute, names), key=_depth):
-            self._hide(path)
+            self._hide(path, told=path in told)
         for folder in (*self.writable, *filter(None, [place.project])):
             self._protect(folder / SETTINGS)
         for path in self._pinned:
@@ -102,7 +103,8 @@ class Mounts:
             self._bind("--ro-bind-fd", descriptor, real)
             self._pinned.append(real)
 
-    def _hide(self, name: Path) -> None:
+    def _hide(self, name: Path, *, told: bool) -> None:
+        """Nothing of it is seen inside; `told` by the policy, it is missed when it was moved."""
         path = name.resolve()
         if path != name and self.around(name) is not None:
             raise CageSpawnFailed(
@@ -111,7 +113,7 @@ class Mounts:
             )
         if self._is_covered(path):
             return
-        if self.around(path) is not None:
+        if told or self.around(path) is not None:
             self._hiding.check(path)
         if path.is_dir():
             self._rules[path] = ["--tmpfs", str(path)]

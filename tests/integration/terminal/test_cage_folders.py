@@ -175,6 +175,22 @@ async def test_a_hidden_folder_does_not_come_to_light_when_its_parent_is_renamed
     assert (over.code, output) == (0, "end\n")
 
 
+@pytest.mark.parametrize("given", ["read_only", "read_write"])
+async def test_what_is_hidden_is_missed_when_it_was_moved_from_outside(
+    host: TestHost, client: TerminalClient, given: str
+) -> None:
+    (outside := host.folder / "outside").joinpath("inner").mkdir()
+    cage = {"fs": {given: [str(outside)], "hidden": [str(outside / "file")]}}
+    show = f"cd {outside}; find . -type f | xargs cat 2>/dev/null; echo end"
+    assert (await run_caged(host, client, show, cage=cage))[1] == "end\n"
+    for name in ("beside", "inner/file"):
+        (outside / "file").rename(outside / name)
+        with pytest.raises(CageSpawnFailed, match=f"was moved to .*/outside/{name}; move it back"):
+            await run_caged(host, client, show, cage=cage)
+        (outside / name).rename(outside / "file")
+    assert (await run_caged(host, client, show, cage=cage))[1] == "end\n"
+
+
 async def test_a_hidden_file_that_was_replaced_is_hidden_again(
     host: TestHost, client: TerminalClient
 ) -> None:
