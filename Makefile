@@ -17,7 +17,8 @@ ATTACKS := tests/e2e/attacks tests/e2e/trust tests/integration/api/attacks tests
 	tests/integration/api/test_strangers_fuzz.py tests/integration/fleet/test_link.py \
 	tests/integration/terminal/test_cage.py tests/integration/terminal/test_cage_attacks.py \
 	tests/integration/terminal/test_cage_folders.py tests/integration/terminal/test_cage_landlock.py \
-	tests/integration/terminal/test_cage_limits.py tests/integration/terminal/test_cage_network.py \
+	tests/integration/terminal/test_cage_gates.py tests/integration/terminal/test_cage_limits.py \
+	tests/integration/terminal/test_cage_network.py \
 	tests/integration/terminal/test_cage_system_calls.py tests/integration/terminal/test_cage_users.py \
 	tests/integration/terminal/test_strangers.py tests/integration/agent/test_cage_parity.py \
 	tests/integration/agent/test_search_limits.py tests/integration/activities/test_swapped_trees.py \

@@ -12,6 +12,7 @@ from api.dependencies import find_own
 from api.models import RequestBody, Text
 from api.services import Services
 from holdfast.domain.errors import Conflict, NotFound, ValidationFailed
+from holdfast.folders import kernel_places
 from holdfast.folders.hidden import is_hidden
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Project, SessionRow
@@ -136,11 +137,16 @@ def _folder(services: Services, project: Project, wanted: str | None) -> str | N
         raise ValidationFailed("working_directory does not exist") from None
     if not resolved.is_dir():
         raise ValidationFailed("working_directory is not a folder")
-    refuse_hidden(services, resolved, given=Path(project.path))
+    refuse_forbidden(services, resolved, given=Path(project.path))
     return str(resolved)
 
 
-def refuse_hidden(services: Services, folder: Path, *, given: Path | None = None) -> None:
-    """Nobody works in Holdfast's own folders, but in the one there that the project is."""
+def refuse_forbidden(services: Services, folder: Path, *, given: Path | None = None) -> None:
+    """Nobody works in Holdfast's own folders, but in the one there that the project is.
+
+    Nor in a place of the kernel.
+    """
+    if kernel_places.is_of_kernel(folder):
+        raise ValidationFailed(f"working_directory {kernel_places.WORDS}")
     if is_hidden(folder, services.settings.hidden_places, given=given):
         raise ValidationFailed("working_directory lies in Holdfast's own folders")

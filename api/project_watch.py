@@ -29,7 +29,7 @@ class ProjectWatch:
         self._files = ProjectRefresh(
             store,
             configuration.check_alias_or_model,
-            lambda: configuration.current.limits.running_sessions_per_project,
+            lambda: configuration.current.project_defaults,
         )
         self._stamps: dict[str, Stamp] = {}
 

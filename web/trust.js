@@ -3,6 +3,10 @@
 import { h, notify } from "./dom.js";
 import { insist } from "./http.js";
 
+// Whole, and with every character that is not plain escaped: none can turn or hide what follows it.
+const plain = (value) =>
+  JSON.stringify(value).replace(/[^\x20-\x7e]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 export function trustNotices(projects, changed) {
   const waiting = [...projects.values()].filter((project) => project.trust?.state === "pending");
   return waiting.map((project) => notice(project, changed));
@@ -15,7 +19,7 @@ function notice(project, changed) {
       .catch((problem) => notify(problem.message));
   const values = project.trust.details.map((one) => [
     h("dt", {}, one.key),
-    h("dd", {}, "trusted: ", h("code", {}, JSON.stringify(one.trusted)), h("br"), "wanted: ", h("code", {}, JSON.stringify(one.wanted))),
+    h("dd", {}, "trusted: ", h("code", {}, plain(one.trusted)), h("br"), "wanted: ", h("code", {}, plain(one.wanted))),
   ]);
   return h(
     "section",

@@ -42,7 +42,7 @@ class ProjectFilesWatch:
         self._files = ProjectRefresh(
             store,
             lambda model: resolve(config(), model),
-            lambda: config().limits.running_sessions_per_project,
+            lambda: config().project_defaults,
         )
         self._taken: dict[str, Stamp] = {}
         self._seen: dict[str, Stamp] = {}

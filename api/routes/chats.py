@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
-from api.creation import refuse_hidden
+from api.creation import refuse_forbidden
 from api.dependencies import CommandId, CurrentOperator, PageLimit, ServicesDep
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
@@ -251,7 +251,7 @@ async def _wanted(services: Services, given: ChatMessageBody | NewChat) -> Wante
     folder = None
     if given.working_directory is not None:
         folder = await _folder(given.working_directory)
-        refuse_hidden(services, FilePath(folder))
+        refuse_forbidden(services, FilePath(folder))
     return Wanted(given.project, folder, given.mode, given.source)
 
 

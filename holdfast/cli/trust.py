@@ -21,7 +21,10 @@ def settle(client: Any, project: Any, *, yes: bool = False) -> Any:
             f"None of it is in force. To put it in force: holdfast trust {project['id']}", err=True
         )
         return project
-    if not yes and not typer.confirm("Trust this file and put it in force?", err=True):
+    # How many there are, in case the first of them have left the screen.
+    many = len(project["trust"]["details"])
+    question = f"Trust this file and put it in force ({many} of its values are listed above)?"
+    if not yes and not typer.confirm(question, err=True):
         typer.echo("Not trusted: sessions run without it.", err=True)
         return project
     return client.trust_project(project["id"], project["trust"]["dsl_hash"])

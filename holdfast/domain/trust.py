@@ -54,6 +54,18 @@ class Loosening:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectDefaults:
+    """What a project has that says nothing: as config.toml of this server has it."""
+
+    running_sessions: int = 4
+    memory_mb: int = cage_defaults.MEMORY_MB
+    pids: int = cage_defaults.PIDS
+
+
+DEFAULTS = ProjectDefaults()
+
+
 @dataclass
 class Comparison:
     """The wanted file as far as the trusted one goes, and what was left out of it."""
@@ -67,11 +79,17 @@ class Comparison:
         return list(dict.fromkeys(one.area for one in self.loosenings))
 
 
-def compare(wanted: ProjectFile, trusted: ProjectFile | None) -> Comparison:
-    """Compare with the file that was trusted last; with the defaults when none was."""
+def compare(
+    wanted: ProjectFile, trusted: ProjectFile | None, defaults: ProjectDefaults = DEFAULTS
+) -> Comparison:
+    """Compare with the file that was trusted last; with the defaults when none was.
+
+    A limit that a file does not name is the server's, so naming a larger one is looser.
+    """
     base = trusted or ProjectFile(project=wanted.project)
     found: list[Loosening] = []
-    primary = _agent(wanted.primary, base.primary, "primary", found)
+    agents = _Agents(_cage_rules(defaults), found)
+    primary = agents.compare(wanted.primary, base.primary, "primary")
     limits = _ruled(wanted.limits, base.limits, LIMIT_RULES, "limits", found)
     whole = _ruled(wanted, base, {}, "", found)
     return Comparison(whole.model_copy(update={"primary": primary, "limits": limits}), found)
@@ -161,8 +179,8 @@ CAGE_RULES: dict[str, tuple[str, Rule]] = {
     "net": ("network", network_trusted),
     "env": ("env", those_trusted),
     "ptrace": ("cage", only_if_trusted),
-    "memory_mb": ("limits", partial(at_most_default, default=cage_defaults.MEMORY_MB)),
-    "pids": ("limits", partial(at_most_default, default=cage_defaults.PIDS)),
+    "memory_mb": ("limits", partial(at_most_default, default=DEFAULTS.memory_mb)),
+    "pids": ("limits", partial(at_most_default, default=DEFAULTS.pids)),
     "walltime_s": ("limits", lowest),
     "cpu_s": ("limits", lowest),
 }
@@ -197,31 +215,47 @@ APART: dict[type[BaseModel], set[str]] = {
 }
 
 
-def _agent(wanted: AgentSpec, base: AgentSpec, path: str, found: list[Loosening]) -> AgentSpec:
-    """The agent as far as `base` goes. A new subagent may do what its caller may."""
-    subagents = {
-        name: _agent(one, base.subagents.get(name, base), f"{path}.subagents.{name}", found)
-        for name, one in wanted.subagents.items()
+def _cage_rules(defaults: ProjectDefaults) -> dict[str, tuple[str, Rule]]:
+    return {
+        **CAGE_RULES,
+        "memory_mb": ("limits", partial(at_most_default, default=defaults.memory_mb)),
+        "pids": ("limits", partial(at_most_default, default=defaults.pids)),
     }
-    compaction = _ruled(
-        wanted.compaction, base.compaction, COMPACTION_RULES, f"{path}.compaction", found
-    )
-    apart = {
-        "cage": _cage(wanted.cage, base.cage, f"{path}.cage", found),
-        "compaction": compaction,
-        "subagents": subagents,
-    }
-    return _ruled(wanted, base, AGENT_RULES, path, found).model_copy(update=apart)
 
 
-def _cage(wanted: Any, base: Any, path: str, found: list[Loosening]) -> Any:
-    if not isinstance(base, CageSettings):
-        return wanted
-    if not isinstance(wanted, CageSettings):
-        found.append(Loosening("cage", path, base, wanted))
-        return base
-    files = _files(wanted.fs, base.fs, f"{path}.fs", found)
-    return _ruled(wanted, base, CAGE_RULES, path, found).model_copy(update={"fs": files})
+@dataclass(frozen=True, slots=True)
+class _Agents:
+    """Compares agents, and notes what one of them loosens."""
+
+    cage_rules: Mapping[str, tuple[str, Rule]]
+    found: list[Loosening]
+
+    def compare(self, wanted: AgentSpec, base: AgentSpec, path: str) -> AgentSpec:
+        """The agent as far as `base` goes. A new subagent may do what its caller may."""
+        found = self.found
+        subagents = {
+            name: self.compare(one, base.subagents.get(name, base), f"{path}.subagents.{name}")
+            for name, one in wanted.subagents.items()
+        }
+        compaction = _ruled(
+            wanted.compaction, base.compaction, COMPACTION_RULES, f"{path}.compaction", found
+        )
+        apart = {
+            "cage": self._cage(wanted.cage, base.cage, f"{path}.cage"),
+            "compaction": compaction,
+            "subagents": subagents,
+        }
+        return _ruled(wanted, base, AGENT_RULES, path, found).model_copy(update=apart)
+
+    def _cage(self, wanted: Any, base: Any, path: str) -> Any:
+        if not isinstance(base, CageSettings):
+            return wanted
+        if not isinstance(wanted, CageSettings):
+            self.found.append(Loosening("cage", path, base, wanted))
+            return base
+        files = _files(wanted.fs, base.fs, f"{path}.fs", self.found)
+        ruled = _ruled(wanted, base, self.cage_rules, path, self.found)
+        return ruled.model_copy(update={"fs": files})
 
 
 def _files(wanted: CageFiles, base: CageFiles, path: str, found: list[Loosening]) -> CageFiles:

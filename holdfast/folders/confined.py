@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.folders import kernel_places
 from holdfast.folders.access import SEALED_NAME, Access, Judge, Names
 from holdfast.folders.opened import open_root
 from holdfast.folders.walking import Found, judged, walked
@@ -136,9 +137,14 @@ class Confined:
 
 @contextlib.contextmanager
 def confined(path: str | Path, judge: Judge | None = None) -> Iterator[Confined]:
-    """The folder at a real absolute path; ELOOP when a part of it became a link since."""
+    """The folder at a real absolute path; ELOOP when a part of it became a link since.
+
+    EPERM for a place of the kernel.
+    """
     root = open_root(Path(path))
     try:
+        if kernel_places.is_of_kernel(Path(path), root):
+            raise PermissionError(errno.EPERM, kernel_places.WORDS, str(path))
         yield Confined(root, str(path), judge or Judge())
     finally:
         os.close(root)

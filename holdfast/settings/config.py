@@ -22,6 +22,7 @@ from pydantic import (
 
 from holdfast.domain import scrollback
 from holdfast.domain.cages import defaults as cage_defaults
+from holdfast.domain.trust import ProjectDefaults
 from holdfast.settings.environment import SettingsError
 from holdfast.settings.secret_files import secret_of
 
@@ -219,6 +220,15 @@ class Config(Section):
     memory: Memory = Field(default_factory=Memory)
     chats: Chats = Field(default_factory=Chats)
     fleet: Fleet = Field(default_factory=Fleet)
+
+    @property
+    def project_defaults(self) -> ProjectDefaults:
+        """What a project has whose file says nothing; more than that must be trusted."""
+        return ProjectDefaults(
+            running_sessions=self.limits.running_sessions_per_project,
+            memory_mb=self.cages.memory_mb,
+            pids=self.cages.pids,
+        )
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from holdfast.terminal.process import HostedProcess
 
 DRAIN_TIMEOUT_S = 2.0
-ORPHAN_POLL_S = 0.02
+# Mostly it is the first process of a cage, and nearly over.
+ORPHAN_POLL_FIRST_S, ORPHAN_POLL_S = 0.001, 0.02
 MESSAGE_BYTES = 2048
 STATUS_BYTES_MAX = 4096
 SWAPPED = b"Race condition binding dirfd"
@@ -111,11 +112,13 @@ class Ending:
 
     async def _end_orphans(self) -> None:
         """Programs that the leader left behind have come to the host as their new parent."""
+        poll_s = ORPHAN_POLL_FIRST_S
         while orphans := self._orphans():
             if self._kill_at is None or time.monotonic() >= self._kill_at:
                 for orphan in orphans:
                     tree.kill(orphan)
-            await asyncio.sleep(ORPHAN_POLL_S)
+            await asyncio.sleep(poll_s)
+            poll_s = min(2 * poll_s, ORPHAN_POLL_S)
 
     def _exit(self, status: int) -> Exit:
         code, number = split_status(status)

@@ -1,7 +1,7 @@
 """What the host must not forget: one folder per process with its request, its exit, its transcript.
 
 The request is on disk before the program runs, so a key is never run twice, not even by the next
-host; the exit is on disk before anybody hears of it.
+host; the exit is on disk before anybody hears of it. A cage is set up while the disk is waited for.
 """
 
 import hashlib
@@ -44,17 +44,28 @@ class Folder:
         return self.path / "transcript"
 
     def write_request(self, request: SpawnRequest, started_at_ms: int) -> None:
-        """Claim the key for good. Environment values are left out: they may be secrets."""
+        """Claim the key; for good with `make_durable`, which the program waits for.
+
+        Environment values are left out: they may be secrets.
+        """
         self.path.mkdir(parents=True, mode=0o700)
         kept = {**request.to_json(), "env": {}}
-        _write_durably(
-            self.path / "request.json", {"request": kept, "started_at_ms": started_at_ms}
-        )
+        claim = {"request": kept, "started_at_ms": started_at_ms}
+        _write(self._request, claim, durably=False)
+
+    def make_durable(self) -> None:
+        """From here on the claim survives a loss of power too, not only the end of this host."""
+        _sync(self._request)
+        _sync(self.path)
+
+    @property
+    def _request(self) -> Path:
+        return self.path / "request.json"
 
     def write_exit(self, over: Exit) -> None:
         """Record how the process ended; on a full disk only this host will know."""
         try:
-            _write_durably(self.path / "exit.json", asdict(over))
+            _write(self.path / "exit.json", asdict(over), durably=True)
         except OSError:
             logger.exception("the exit of %s is not on disk", self.path)
 
@@ -116,16 +127,23 @@ def _read_exit(path: Path) -> Exit | None:
         return None
 
 
-def _write_durably(path: Path, value: Mapping[str, Any]) -> None:
+def _write(path: Path, value: Mapping[str, Any], *, durably: bool) -> None:
+    """The whole value or nothing, whenever this host ends; durably: whenever the power fails."""
     draft = path.with_suffix(".draft")
     private = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(private, "wb") as file:
         file.write(json.dumps(value).encode())
         file.flush()
-        os.fsync(file.fileno())
+        if durably:
+            os.fsync(file.fileno())
     draft.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    if durably:
+        _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

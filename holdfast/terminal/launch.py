@@ -1,5 +1,6 @@
 """Start one program, on a terminal or on a pipe, bare or caged, as the leader of its tree."""
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -14,9 +15,10 @@ from typing import Any
 
 from ptyprocess import PtyProcess
 
+from holdfast.terminal import tree
 from holdfast.terminal.cages import egress_environment
 from holdfast.terminal.cages.bubblewrap import PATH_DEFAULT
-from holdfast.terminal.cages.confinement import Confinement, Wanted
+from holdfast.terminal.cages.confinement import OPEN, Confinement, Wanted
 from holdfast.terminal.cages.enforcement import Enforcement
 from holdfast.terminal.cages.finding import probe
 from holdfast.terminal.cages.hiding import Hiding
@@ -50,7 +52,7 @@ class Launched:
     status: int | None = None
     cage: str = "disabled"
     private: Path | None = None
-    # bwrap starts the program when something is written here.
+    # The caged program starts when something is written here.
     gate: int | None = None
     # What was read of the status before the program started.
     heard: bytes = b""
@@ -58,9 +60,18 @@ class Launched:
     def open_gate(self) -> None:
         """Let the program in the cage start."""
         if self.gate is not None:
-            os.write(self.gate, b"x")
+            # A cage that could not be set up is gone by now; its end is told otherwise.
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self.gate, OPEN)
             os.close(self.gate)
             self.gate = None
+
+    def abandon(self) -> None:
+        """End a program that still waits at its gate: it never ran."""
+        for pid in (*tree.children_of(self.pid), self.pid):
+            tree.send(pid, signal.SIGKILL)
+        self.reap()
+        self.close()
 
     def reap(self) -> int:
         """The wait status of a leader that is over; must be called once, and only then."""
@@ -97,10 +108,13 @@ def launch(
     hiding: Hiding,
     mark: str,
     enforcement: Enforcement | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> Launched:
     """Run the program; SpawnFailed or CageSpawnFailed if it cannot be started.
 
-    Only from the main thread: the program dies with the thread that started it.
+    The program begins after `ready`; a cage is set up meanwhile if it has a gate. The gate of a
+    guarded network is left to who makes its door. Only from the main thread: the program dies with
+    the thread that started it.
     """
     user = None if request.unix_user is None else user_named(request.unix_user)
     project = None if request.project is None else Path(request.project)
@@ -111,7 +125,7 @@ def launch(
         if user is not None:
             check_folder(user, place.descriptor, place.path)
         if policy is None:
-            return _start(request, _bare(request, place, mark), enforcement, user)
+            return _start(request, _bare(request, place, mark), enforcement, user, ready)
         judge(place)
         cage = probe(user)
         wanted = Wanted(
@@ -124,7 +138,10 @@ def launch(
             user=user,
         )
         confinement = cage.confine(wanted, cleaning)
-        return replace(_start(request, confinement, enforcement, user), cage=cage.kind)
+        launched = _start(request, confinement, enforcement, user, ready)
+        if policy.egress is None:
+            launched.open_gate()
+        return replace(launched, cage=cage.kind)
 
 
 def _start(
@@ -132,9 +149,12 @@ def _start(
     confinement: Confinement,
     enforcement: Enforcement | None,
     user: OsUser | None,
+    ready: Callable[[], None],
 ) -> Launched:
     start = _on_terminal if request.terminal else _on_pipe
     try:
+        if confinement.gate is None:
+            ready()
         launched = start(request, confinement, _preparation(confinement, enforcement, user))
     except BaseException:
         for end in (confinement.status, confinement.gate):
@@ -143,12 +163,19 @@ def _start(
         if confinement.private is not None:
             shutil.rmtree(confinement.private, ignore_errors=True)
         raise
-    return replace(
+    launched = replace(
         launched,
         status=confinement.status,
         private=confinement.private,
         gate=confinement.gate,
     )
+    if confinement.gate is not None:
+        try:
+            ready()
+        except BaseException:
+            launched.abandon()
+            raise
+    return launched
 
 
 def _bare(request: SpawnRequest, place: Place, mark: str) -> Confinement:

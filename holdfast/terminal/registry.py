@@ -186,7 +186,7 @@ class Registry:
         try:
             if policy is not None:
                 enforcement = Enforcement(policy, self._cgroups, mark)
-            launched = self._launch(request, policy, folder, enforcement)
+            launched = self._launch(request, policy, folder, enforcement, folder.make_durable)
         except BaseException:
             # The program never ran, so the key is still free.
             folder.remove()
@@ -221,6 +221,7 @@ class Registry:
         policy: CagePolicy | None,
         folder: Folder,
         enforcement: Enforcement | None,
+        ready: Callable[[], None] = lambda: None,
     ) -> Launched:
         return launch(
             request,
@@ -229,6 +230,7 @@ class Registry:
             hiding=self._hiding,
             mark=folder.path.name,
             enforcement=enforcement,
+            ready=ready,
         )
 
     def _check_room(self, request: SpawnRequest) -> None:

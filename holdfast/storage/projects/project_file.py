@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.errors import DslInvalid, NotFound, ValidationFailed
 from holdfast.domain.project_file import ProjectFile
+from holdfast.folders import kernel_places
 from holdfast.folders.hidden import is_hidden
 from holdfast.folders.reading import read_below
 from holdfast.storage.projects import project_yaml
@@ -76,6 +77,8 @@ def folder_of(path: str, hidden: Iterable[Path] = ()) -> Path:
         raise ValidationFailed("path is not a folder")
     if is_hidden(resolved, hidden):
         raise ValidationFailed("path lies in Holdfast's own folders, where no project can be")
+    if kernel_places.is_of_kernel(resolved):
+        raise ValidationFailed(f"path {kernel_places.WORDS}")
     return resolved
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.domain.errors import DslInvalid, ValidationFailed
+from holdfast.domain.trust import ProjectDefaults
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
 from holdfast.storage.hosts import hosts
@@ -23,11 +24,11 @@ class ProjectRefresh:
     """Reads files for whoever looks: the API when asked, the worker while nobody asks."""
 
     def __init__(
-        self, store: OpenStore, check_model: CheckModel, default_limit: Callable[[], int]
+        self, store: OpenStore, check_model: CheckModel, defaults: Callable[[], ProjectDefaults]
     ) -> None:
         self._store = store
         self._check_model = check_model
-        self._default_limit = default_limit
+        self._defaults = defaults
 
     async def read(self, folder: Path) -> LoadedFile:
         """The folder's file, whose models can all be used, or DslInvalid with the place."""
@@ -52,9 +53,9 @@ class ProjectRefresh:
         self, operator_id: str, loaded: LoadedFile, *, trust: bool = False
     ) -> tuple[Project, bool]:
         """The project of this file and whether it is new; `trust` puts all of it in force."""
-        limit = self._default_limit()
+        defaults = self._defaults()
         return await self._store.awrite(
-            lambda db: projects.load(db, operator_id, loaded, default_limit=limit, trust=trust)
+            lambda db: projects.load(db, operator_id, loaded, defaults=defaults, trust=trust)
         )
 
     async def mark(self, project: Project, error: DslInvalid) -> Project:

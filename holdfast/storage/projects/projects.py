@@ -16,7 +16,7 @@ from holdfast.domain.events import DslChanged
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import OVER, State
 from holdfast.domain.project_file import Limits, ProjectFile
-from holdfast.domain.trust import Comparison, compare
+from holdfast.domain.trust import DEFAULTS, Comparison, ProjectDefaults, compare
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.log import events
@@ -36,7 +36,7 @@ def load(
     operator_id: str,
     loaded: LoadedFile,
     *,
-    default_limit: int = 4,
+    defaults: ProjectDefaults = DEFAULTS,
     trust: bool = False,
 ) -> tuple[Project, bool]:
     """The project of this folder and whether it is new; an old one takes the file as it is now.
@@ -46,7 +46,7 @@ def load(
     found = by_path(db, operator_id, str(loaded.path))
     if found is not None:
         before = (found.dsl_hash, found.file_hash)
-        _apply(db, found, loaded, default_limit, trust=trust)
+        _apply(db, found, loaded, defaults, trust=trust)
         if before[0] not in (loaded.hash, loaded.meaning) or before[1] not in (
             None,
             found.file_hash,
@@ -63,7 +63,7 @@ def load(
         created_at=now,
         updated_at=now,
     )
-    _apply(db, project, loaded, default_limit, trust=trust)
+    _apply(db, project, loaded, defaults, trust=trust)
     return project, True
 
 
@@ -86,14 +86,14 @@ def mark_invalid(db: Db, operator_id: str, project_id: str, error: DslInvalid) -
 
 
 def _apply(
-    db: Db, project: Project, loaded: LoadedFile, default_limit: int, *, trust: bool
+    db: Db, project: Project, loaded: LoadedFile, defaults: ProjectDefaults, *, trust: bool
 ) -> None:
     """Take over a file that is valid; sessions that exist keep theirs (K-126)."""
-    in_force = _put_in_force(db, project, loaded, default_limit, trust=trust)
+    in_force = _put_in_force(db, project, loaded, defaults, trust=trust)
     project.name = loaded.file.project
     project.dsl_hash, project.dsl_meaning = loaded.hash, loaded.meaning
     said = loaded.running_sessions is not None
-    project.running_limit = in_force.limits.running_sessions if said else default_limit
+    project.running_limit = in_force.limits.running_sessions if said else defaults.running_sessions
     project.state = "ready"
     project.error = None
     project.updated_at = now_ms()
@@ -102,16 +102,15 @@ def _apply(
 
 
 def _put_in_force(
-    db: Db, project: Project, loaded: LoadedFile, default_limit: int, *, trust: bool
+    db: Db, project: Project, loaded: LoadedFile, defaults: ProjectDefaults, *, trust: bool
 ) -> ProjectFile:
     """What of the file is in force, kept for new sessions; what loosens waits for the operator."""
     if loaded.hash == project.trusted_hash == project.file_hash:
         return file_by_hash(db, loaded.hash)  # loaded before 0008, and not written since
-    defaults = ProjectFile(
-        project=loaded.file.project, limits=Limits(running_sessions=default_limit)
-    )
-    trusted = trusted_file(db, project) or defaults
-    found = Comparison(loaded.file) if trust else compare(loaded.file, trusted)
+    limits = Limits(running_sessions=defaults.running_sessions)
+    bare = ProjectFile(project=loaded.file.project, limits=limits)
+    trusted = trusted_file(db, project) or bare
+    found = Comparison(loaded.file) if trust else compare(loaded.file, trusted, defaults)
     project.file_hash = keep_in_force(db, found.in_force)
     project.loosens = [one.as_json() for one in found.loosenings] or None
     if project.loosens is None:

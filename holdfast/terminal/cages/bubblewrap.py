@@ -65,14 +65,9 @@ class Bubblewrap:
         # A terminal needs its session for job control; typing into it is refused by the filter.
         line += [] if wanted.terminal else ["--new-session"]
         line += ["--share-net"] if policy.net else []
-        gate: int | None = None
-        waiting: tuple[int, ...] = ()
-        if policy.egress is not None:
-            # The program waits until its cage has a door to the network (doors.py).
-            waits, gate = os.pipe()
-            cleaning.callback(os.close, waits)
-            line += ["--block-fd", str(waits)]
-            waiting = (waits,)
+        waits, gate = _gate()
+        cleaning.callback(os.close, waits)
+        line += ["--block-fd", str(waits)]
         line += [*self._kernel_places(), *_private_places(policy)]
         rules = mounts.arguments()
         line += [word for rule in rules for word in rule]
@@ -82,7 +77,7 @@ class Bubblewrap:
         return Confinement(
             argv=line,
             environment=environment(policy, os.environ, wanted.environment),
-            descriptors=(theirs, refused, *waiting, *mounts.descriptors),
+            descriptors=(theirs, refused, waits, *mounts.descriptors),
             status=ours,
             gate=gate,
         )
@@ -105,6 +100,22 @@ def environment(
     temporary = "/tmp" if home == HOME_INSIDE else home
     user = {"USER": "cage", "LOGNAME": "cage", "HOME": home, "TMPDIR": temporary}
     return {"PATH": PATH_DEFAULT, "LANG": "C.UTF-8", **passed, **user, **extra}
+
+
+def _gate() -> tuple[int, int]:
+    """What bubblewrap reads from before it starts the program, and where to write then.
+
+    It can write there as well: otherwise the end of the host, which is the end of its side of the
+    pipe, would be taken for the word that opens the gate.
+    """
+    reads, gate = os.pipe()
+    try:
+        return os.open(f"/proc/self/fd/{reads}", os.O_RDWR | os.O_CLOEXEC), gate
+    except BaseException:
+        os.close(gate)
+        raise
+    finally:
+        os.close(reads)
 
 
 def _private_places(policy: CagePolicy) -> list[str]:

@@ -14,6 +14,9 @@ from holdfast.terminal.cages.place import Place
 from holdfast.terminal.cages.policy import CagePolicy
 from holdfast.terminal.cages.users import OsUser
 
+# The word that opens a gate.
+OPEN = b"x"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -33,7 +36,8 @@ class Confinement:
     """The command to start, what it inherits, and what its process does to itself before.
 
     `status` is where bubblewrap reports the program's end. `private` is a folder of its own, to be
-    removed after the end. The program starts when something is written to `gate`, if there is one.
+    removed after the end. The program waits, in its finished cage, until something is written to
+    `gate`; where there is none, it starts at once.
     """
 
     argv: list[str]

@@ -1,4 +1,4 @@
-"""What cages hide where programs may write, remembered as files and not as names."""
+"""What cages hide at the word of a policy, remembered as files and not as names."""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from holdfast.folders import kernel_places
 from holdfast.folders.hidden import is_hidden
 from holdfast.terminal.cages.hiding import Hiding
-from holdfast.terminal.cages.place import FORBIDDEN, Place, open_named, open_named_below, real_path
+from holdfast.terminal.cages.place import Place, open_named, open_named_below, real_path
 from holdfast.terminal.cages.policy import CagePolicy
 from holdfast.terminal.errors import CageSpawnFailed
 
@@ -69,9 +70,15 @@ class Mounts:
             self._give(path, writable=True)
         for path in map(self._absolute, policy.fs_read_only):
             self._give(path, writable=False)
+        foreign = kernel_places.below((*self.writable, *self.given))
+        if foreign is not None:
+            # A bind brings along what is mounted below.
+            words = f"{foreign.place} in it ({foreign.kind}) {kernel_places.WORDS}"
+            raise CageSpawnFailed(f"a cage cannot be given this folder: {words}")
         names = (*SECRET_PATHS, *policy.fs_hidden, *map(str, place.hidden))
+        told = set(map(self._absolute, policy.fs_hidden))
         for path in sorted(map(self._absolute, names), key=_depth):
-            self._hide(path)
+            self._hide(path, told=path in told)
         for folder in (*self.writable, *filter(None, [place.project])):
             self._protect(folder / SETTINGS)
         for path in self._pinned:
@@ -87,7 +94,7 @@ class Mounts:
         real, place = real_path(descriptor), self._place
         if is_hidden(real, place.hidden, given=place.root):
             raise CageSpawnFailed(f"the cage cannot be given {real}: it holds secrets")
-        if real == Path("/") or any(real.is_relative_to(other) for other in FORBIDDEN):
+        if real == Path("/") or kernel_places.is_of_kernel(real, descriptor):
             raise CageSpawnFailed(f"a cage cannot be given the whole disk or {real}")
         if writable:
             self.writable[real] = descriptor
@@ -96,7 +103,8 @@ class Mounts:
             self._bind("--ro-bind-fd", descriptor, real)
             self._pinned.append(real)
 
-    def _hide(self, name: Path) -> None:
+    def _hide(self, name: Path, *, told: bool) -> None:
+        """Nothing of it is seen inside; `told` by the policy, it is missed when it was moved."""
         path = name.resolve()
         if path != name and self.around(name) is not None:
             raise CageSpawnFailed(
@@ -105,7 +113,7 @@ class Mounts:
             )
         if self._is_covered(path):
             return
-        if self.around(path) is not None:
+        if told or self.around(path) is not None:
             self._hiding.check(path)
         if path.is_dir():
             self._rules[path] = ["--tmpfs", str(path)]

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.folders import kernel_places
 from holdfast.folders.hidden import is_hidden
 from holdfast.folders.openat2 import BENEATH, available, openat2
 from holdfast.folders.opened import identity, open_below, open_root
 from holdfast.terminal.errors import CageSpawnFailed, SpawnFailed
 
-# Places of the kernel, not of anybody's work.
-FORBIDDEN = tuple(map(Path, ("/proc", "/sys", "/dev")))
 DELETED = " (deleted)"
 
 
@@ -38,7 +37,10 @@ class Place:
 def opened_place(
     root: Path, below: str, *, hidden: Sequence[Path], project: Path | None = None
 ) -> Iterator[Place]:
-    """The folder `below` the root, or SpawnFailed when it is missing or behind a link."""
+    """The folder `below` the root, or SpawnFailed.
+
+    When it is missing, behind a link, or a place of the kernel.
+    """
     try:
         start = open_root(root)
         try:
@@ -49,7 +51,10 @@ def opened_place(
     except OSError as error:
         raise SpawnFailed(_refusal(root / below, error)) from error
     try:
-        yield Place(folder, real_path(folder), real_root, tuple(hidden), project)
+        path = real_path(folder)
+        if kernel_places.is_of_kernel(path, folder):
+            raise SpawnFailed(f"{path} {kernel_places.WORDS}")
+        yield Place(folder, path, real_root, tuple(hidden), project)
     finally:
         os.close(folder)
 
@@ -57,11 +62,10 @@ def opened_place(
 def judge(place: Place) -> None:
     """Refuse a folder that no caged program may work in."""
     path = place.path
-    forbidden = path == Path("/") or any(path.is_relative_to(other) for other in FORBIDDEN)
     # By device and inode too: a mount elsewhere has another name for the same folder.
     hidden = is_hidden(path, place.hidden, given=place.root)
     hidden |= identity(place.descriptor) in map(_identity, place.hidden)
-    if forbidden or hidden:
+    if path == Path("/") or hidden:
         raise CageSpawnFailed(f"a cage cannot work in {path}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from holdfast.terminal.cages.confinement import Cage, Confinement, Wanted
+from holdfast.terminal.cages.confinement import OPEN, Cage, Confinement, Wanted
 from holdfast.terminal.cages.hiding import Hiding
 from holdfast.terminal.cages.place import opened_place
 from holdfast.terminal.cages.policy import CagePolicy
@@ -71,6 +71,8 @@ def _run(
             wanted = Wanted(policy=CagePolicy(), argv=words, place=place, hiding=hiding, user=user)
             confinement = cage.confine(wanted, cleaning)
             cleaning.callback(_tidy, confinement)
+            if confinement.gate is not None:
+                os.write(confinement.gate, OPEN)
             return subprocess.run(
                 confinement.argv,
                 env=confinement.environment,
@@ -96,8 +98,9 @@ def _becoming(confinement: Confinement, user: OsUser | None) -> Callable[[], Non
 
 
 def _tidy(confinement: Confinement) -> None:
-    if confinement.status is not None:
-        os.close(confinement.status)
+    for end in (confinement.status, confinement.gate):
+        if end is not None:
+            os.close(end)
     if confinement.private is not None:
         shutil.rmtree(confinement.private, ignore_errors=True)
 

@@ -155,6 +155,7 @@ def test_on_a_terminal_the_operator_is_asked(
         os.close(ours)
         child.wait(30)
     assert b"primary.cage" in shown
+    assert b"(2 of its values are listed above)" in shown
     project = holdfast.load_project(str(folder))
     assert cage_in_force(run(holdfast, project["id"])["cage"]) == cage
 
@@ -162,14 +163,20 @@ def test_on_a_terminal_the_operator_is_asked(
 def test_the_page_shows_what_is_loosened_and_a_button_trusts_it(
     product: Product, operator: Account, holdfast: Client, client: httpx2.Client, folder: Path
 ) -> None:
-    (folder / ".holdfast" / "project.local.yaml").write_text(LOOSE)
+    # Long, and with a character that turns what follows it.
+    long = LOOSE.replace("/tmp/stolen", "/tmp/stolen\\u202e" + 800 * "x" + "end")
+    (folder / ".holdfast" / "project.local.yaml").write_text(long)
     project = holdfast.load_project(str(folder))
     link = product.command("launch", "--operator", operator.name).stdout.split()[-1]
     try:
         with chromium() as browser, browser.page(width=390, height=844) as page:
             page.goto(link)
             page.see(f".trust[data-project='{project['id']}']")
-            assert "command:env > /tmp/stolen" in page.text(".trust")
+            said = page.text(".trust")
+            assert "command:env > /tmp/stolen\\u202exxx" in said
+            assert "xxxend" in said
+            assert "\u202e" not in said
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, "it is cut"
             page.click("button", "Trust this file")
             page.miss(".trust")
     except BrowserMissing as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.terminal.cages.confinement import Wanted
+from holdfast.terminal.cages.confinement import OPEN, Wanted
 from holdfast.terminal.cages.finding import probe
 from holdfast.terminal.cages.hiding import Hiding
 from holdfast.terminal.cages.place import opened_place
@@ -88,7 +88,10 @@ def test_the_limit_of_namespaces_holds_without_the_filter(tmp_path: Path) -> Non
         wanted = Wanted(policy=CagePolicy(), argv=argv, place=place, hiding=hiding)
         confinement = probe().confine(wanted, cleaning)
         assert confinement.status is not None
+        assert confinement.gate is not None
         cleaning.callback(os.close, confinement.status)
+        cleaning.callback(os.close, confinement.gate)
+        os.write(confinement.gate, OPEN)
         line = confinement.argv
         del line[line.index("--seccomp") : line.index("--seccomp") + 2]
         done = subprocess.run(line, pass_fds=confinement.descriptors, capture_output=True)

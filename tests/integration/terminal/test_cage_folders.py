@@ -16,6 +16,7 @@ from tests.support.servers.caged_programs import run_caged
 from tests.support.servers.terminal_hosts import TestHost
 
 CAGES = 200 * PERSISTENCE
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 CAGES_OR_NONE: tuple[dict[str, Any] | None, ...] = ({}, None)
 
 
@@ -80,6 +81,41 @@ async def test_no_cage_works_in_a_place_of_the_kernel_or_of_the_product(
         await run_caged(host, client, "true", cwd=place.format(state=host.state))
 
 
+@pytest.mark.parametrize("cage", CAGES_OR_NONE)
+@pytest.mark.parametrize("place", ["/proc", "/proc/sys/kernel", "/sys/kernel", "/dev/shm"])
+async def test_nobody_works_in_a_place_of_the_kernel_even_without_a_cage(
+    host: TestHost, client: TerminalClient, place: str, cage: dict[str, Any] | None
+) -> None:
+    with pytest.raises(SpawnFailed, match="is a place of the kernel"):
+        await run_caged(host, client, "true", cwd=place, cage=cage)
+    with pytest.raises(TerminalError):
+        await run_caged(host, client, "true", cage={"fs": {"read_write": [place]}})
+
+
+WITH_A_SECOND_PROC = 'mkdir -p "$0/inner/k" && mount -t proc proc "$0/inner/k" && exec "$@"'
+
+
+@needs_root
+async def test_a_proc_that_is_mounted_elsewhere_is_given_to_no_cage() -> None:
+    host = TestHost()
+    # In a namespace of its own: only this host sees the mount.
+    alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", WITH_A_SECOND_PROC]
+    host.prefix = [*alone, str(host.work)]
+    attack = "test -w inner/k/sys/kernel/core_pattern && echo BROKEN"
+    with host:
+        (host.work / "inner/plain").mkdir()
+        async with await host.client() as client:
+            for cwd in (host.work, host.work / "inner/k/sys"):
+                with pytest.raises(TerminalError, match=r"inner/k.* is a place of the kernel"):
+                    await run_caged(host, client, attack, cwd=str(cwd))
+            inner = {"fs": {"read_write": [str(host.work / "inner")]}}
+            plain = str(host.work / "inner/plain")
+            with pytest.raises(TerminalError, match=r"inner/k .* is a place of the kernel"):
+                await run_caged(host, client, attack, cwd=plain, cage=inner)
+            over, _ = await run_caged(host, client, "true", cwd=plain)
+            assert over.code == 0
+
+
 async def test_sessions_share_a_folder_and_a_name_below_it_is_entered(
     host: TestHost, client: TerminalClient
 ) -> None:
@@ -137,6 +173,22 @@ async def test_a_hidden_folder_does_not_come_to_light_when_its_parent_is_renamed
     await run_caged(host, client, "mv a2 a")
     over, output = await run_caged(host, client, "ls a/b/secrets; echo end", cage=cage)
     assert (over.code, output) == (0, "end\n")
+
+
+@pytest.mark.parametrize("given", ["read_only", "read_write"])
+async def test_what_is_hidden_is_missed_when_it_was_moved_from_outside(
+    host: TestHost, client: TerminalClient, given: str
+) -> None:
+    (outside := host.folder / "outside").joinpath("inner").mkdir()
+    cage = {"fs": {given: [str(outside)], "hidden": [str(outside / "file")]}}
+    show = f"cd {outside}; find . -type f | xargs cat 2>/dev/null; echo end"
+    assert (await run_caged(host, client, show, cage=cage))[1] == "end\n"
+    for name in ("beside", "inner/file"):
+        (outside / "file").rename(outside / name)
+        with pytest.raises(CageSpawnFailed, match=f"was moved to .*/outside/{name}; move it back"):
+            await run_caged(host, client, show, cage=cage)
+        (outside / name).rename(outside / "file")
+    assert (await run_caged(host, client, show, cage=cage))[1] == "end\n"
 
 
 async def test_a_hidden_file_that_was_replaced_is_hidden_again(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from holdfast.domain import trust
 from holdfast.domain.cages import defaults as cage_defaults
@@ -17,7 +17,7 @@ from holdfast.domain.project_file import (
     Limits,
     ProjectFile,
 )
-from holdfast.domain.trust import Comparison, compare
+from holdfast.domain.trust import Comparison, ProjectDefaults, compare
 
 
 def file(primary: dict[str, Any] | None = None, **keys: Any) -> ProjectFile:
@@ -95,6 +95,27 @@ def test_a_raised_or_removed_limit_of_the_cage_is_held_at_the_trusted_one(
     found = compared({"cage": {key: value}}, {"cage": {key: 1000}})
     assert found.areas == ["limits"]
     assert found.in_force == file({"cage": {key: 1000}})
+
+
+@pytest.mark.parametrize("key", ["memory_mb", "pids"])
+def test_a_limit_above_that_of_this_server_is_looser_even_below_the_built_in_one(key: str) -> None:
+    narrowed = ProjectDefaults(memory_mb=512, pids=512)
+    for wanted, areas in ((513, ["limits"]), (512, []), (100, [])):
+        found = compare(file({"cage": {key: wanted}}), None, narrowed)
+        assert found.areas == areas
+        assert found.in_force == file({"cage": {} if areas else {key: wanted}})
+    subagent = file({"subagents": {"helper": {"cage": {key: 513}}}})
+    assert compare(subagent, None, narrowed).areas == ["limits"]
+    widened = ProjectDefaults(memory_mb=2**20, pids=2**20)
+    assert compare(file({"cage": {key: 99_999}}), None, widened).areas == []
+    # Without a word the server's own limit would be in force, which is more than was trusted.
+    trusted = file({"cage": {key: 100}})
+    assert compare(file(), trusted, narrowed).in_force == trusted
+
+
+def test_a_limit_beyond_every_machine_is_no_project_file() -> None:
+    with pytest.raises(ValidationError):
+        file({"cage": {"memory_mb": 99_999_999}})
 
 
 HOSTS = {"allow": ["pypi.org"]}

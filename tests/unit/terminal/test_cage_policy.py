@@ -26,7 +26,9 @@ def line(policy: dict[str, Any], cwd: Path, *hidden: Path) -> list[str]:
         wanted = Wanted(policy=parsed, argv=["true"], place=place, hiding=hiding)
         confinement = Bubblewrap("/usr/bin/bwrap").confine(wanted, cleaning)
         assert confinement.status is not None
+        assert confinement.gate is not None
         os.close(confinement.status)
+        os.close(confinement.gate)
         return confinement.argv
 
 

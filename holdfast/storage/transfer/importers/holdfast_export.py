@@ -19,6 +19,7 @@ from holdfast.domain.errors import BadRequest, Conflict, ValidationFailed
 from holdfast.domain.lifecycle import State
 from holdfast.domain.project_file import ProjectFile
 from holdfast.domain.trust import compare
+from holdfast.folders import kernel_places
 from holdfast.folders.hidden import is_hidden
 from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
@@ -102,6 +103,8 @@ def _refuse_own_folders(home: Path, parts: dict[str, Any]) -> None:
         made = any(folder.is_relative_to(home / one) for one in MADE_IN_HOME)
         if is_hidden(folder, [home]) and not made:
             raise ValidationFailed("the session of the export works in Holdfast's own folders")
+        if kernel_places.is_of_kernel(folder):
+            raise ValidationFailed(f"{folder} in the export {kernel_places.WORDS}")
 
 
 def _lines(source: Source) -> Iterator[bytes]:

@@ -10,11 +10,12 @@ import pytest
 
 from holdfast.domain.project_file import CageSettings
 from holdfast.storage.database.engine import Db
+from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Project
 from holdfast.storage.projects import project_file, projects
 from holdfast.storage.sessions import session_views, sessions
-from tests.support.servers.api_server import Caller
+from tests.support.servers.api_server import CONFIG, ApiServer, Caller
 from tests.support.servers.cages_shown import cage_in_force
 
 LOOSE = """\
@@ -190,6 +191,22 @@ def test_more_running_sessions_than_trusted_wait_too(caller: Caller, tmp_path: P
     project = load(caller, tmp_path)
     assert (project["trust"]["loosens"], project["limit"]) == (["limits"], 4)
     assert load(caller, tmp_path, trust=True)["limit"] == 900
+
+
+def test_a_limit_above_that_of_this_server_waits(sqlite_store: OpenStore, tmp_path: Path) -> None:
+    config = CONFIG + "[cages]\nmemory_mb = 512\npids = 64\n"
+    narrowed = ApiServer(sqlite_store, tmp_path / "api-home", config=config).start()
+    caller = narrowed.operator()
+    try:
+        write(tmp_path / "work", "cage: {memory_mb: 4096, pids: 64}")
+        project = load(caller, tmp_path / "work")
+        asked = [(one["key"], one["wanted"]) for one in project["trust"]["details"]]
+        assert asked == [("primary.cage.memory_mb", 4096)]
+        made = session(caller, project["id"])
+        assert agent_of(caller, made["id"]).cage == CageSettings(pids=64)
+    finally:
+        caller.close()
+        narrowed.stop()
 
 
 def test_a_fork_runs_with_what_is_in_force_now(caller: Caller, tmp_path: Path) -> None:
