@@ -78,7 +78,8 @@ class Link:
 
     async def serve(self) -> None:
         """Answer until the client goes away."""
-        hello = await asyncio.wait_for(protocol.read_frame(self._reader), HELLO_TIMEOUT_S)
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            hello = await protocol.read_frame(self._reader)
         if hello is None or not self._greet(hello):
             return
         while frame := await protocol.read_frame(self._reader):
