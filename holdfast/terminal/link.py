@@ -178,6 +178,8 @@ class Link:
         found = self._host.registry.select(
             run_id=request.get("run_id"), session_id=request.get("session_id")
         )
+        if request.get("alive"):
+            found = [process for process in found if process.exit is None]
         # One frame must hold them all; the newest are the ones that matter.
         return [asdict(process.info()) for process in found[-PROCESSES_LISTED_MAX:]]
 
