@@ -54,6 +54,7 @@ def start(
         "queue": lambda: queue.start_forever(sessions, store),
         "purged_workflows": lambda: purged_workflows.end_forever(client, store),
         "orphans": lambda: collect_forever(store),
+        "bundles": lambda: snapshots.sweep_bundles_forever(store),
         "watching": lambda: watching.watch_forever(store, parts.config),
         "memories": lambda: memories.watch_forever(memory_workflows, store, parts.pools[0]),
         "upkeep": lambda: upkeep.prune_forever(store, parts.config),

@@ -69,7 +69,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         return report is not None
 
     remember = MemoryTool(store, answering_pool, sync)
-    pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
+    pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir, config)
     tools = all_tools(store, Shell(store, terminals, config), remember, settings.hidden_places)
     calls = ToolActivities(
         store,

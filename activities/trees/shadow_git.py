@@ -150,6 +150,35 @@ class ShadowGit:
             finally:
                 deadline.cancel()
 
+    def piped(self, *arguments: str, bytes_max: int) -> bytes:
+        """What one git command prints; TooMany as soon as the limit is passed."""
+        with self._started(arguments, "index", subprocess.DEVNULL) as process:
+            assert process.stdin is not None, "the pipe was asked for"
+            assert process.stdout is not None, "the pipe was asked for"
+            process.stdin.close()
+            deadline = threading.Timer(COMMAND_TIMEOUT_S, process.kill)
+            deadline.start()
+            try:
+                output = process.stdout.read(bytes_max + 1)
+                if len(output) > bytes_max:
+                    raise TooMany
+                code = process.wait()
+            finally:
+                deadline.cancel()
+        if code != 0:
+            raise GitTrouble(f"git {arguments[0]} failed or took too long")
+        return output
+
+    def has_snapshot(self, snapshot: str) -> bool:
+        """Whether all of a snapshot is here: its reference is written last."""
+        found = self.run("for-each-ref", "--format=%(objectname)", f"refs/snapshots/{snapshot}")
+        return found.decode().strip() == snapshot
+
+    def keep_snapshot(self, snapshot: str) -> None:
+        """Write the reference of a snapshot that is whole; the sweep spares it for a day."""
+        self.run("update-ref", f"refs/snapshots/{snapshot}", snapshot)
+        self.mark_recent(snapshot)
+
     def contents(self, blobs: Iterable[str]) -> Iterator[bytes]:
         """The bytes of each blob in turn."""
         command = ("cat-file", "--batch")
