@@ -58,8 +58,14 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         settings.terminal_state_dir,
         hidden=settings.hidden_places,
     )
-    pool = MemoryPool(store, settings.home, config)
-    answering_pool = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
+
+    def host_id() -> str | None:
+        return terminals.host_id
+
+    pool = MemoryPool(store, settings.home, config, host_id=host_id)
+    answering_pool = MemoryPool(
+        store, settings.home, config, within_s=ANSWER_WITHIN_S, host_id=host_id
+    )
 
     async def sync(project_id: str) -> bool:
         memories = MemoryWorkflows(Connection(settings, activity.client()))
@@ -79,6 +85,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         host=terminals.identity,
     )
     placing = HostActivities(store, terminals, config)
+    memories = MemoryActivities(store, pool)
     families: list[object] = [
         SessionActivities(store),
         ModelActivities(store, config),
@@ -87,12 +94,13 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         CompactionActivities(store, config, terminals),
         SubagentActivities(store),
         placing,
-        MemoryActivities(store, pool),
+        memories,
     ]
     steps = [step for family in families for step in _steps(family)]
     on_host: list[Callable[..., Any]] = [
         calls.call_tool,
         placing.take_session,
+        memories.sync_memory,
         pausing.snapshot_tree,
         pausing.roll_back_session,
         pausing.suspend_processes,

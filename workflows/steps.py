@@ -38,7 +38,7 @@ from holdfast.domain.host_steps import (
     TakeStep,
 )
 from holdfast.domain.memory import SyncReport
-from holdfast.domain.memory_steps import MemorySyncStep
+from holdfast.domain.memory_steps import MemoryPlaced, MemoryPlaceStep, MemorySyncStep
 from holdfast.domain.steps import (
     AdmitStep,
     AdmittedRun,
@@ -216,6 +216,7 @@ resume_processes = LongStep(
 kill_processes = LongStep(
     "kill_processes", takes=ProcessesStep, gives=bool, timeout=timedelta(minutes=2), attempts=5
 )
+place_memory = ShortStep("place_memory", takes=MemoryPlaceStep, gives=MemoryPlaced)
 sync_memory = LongStep(
     "sync_memory",
     takes=MemorySyncStep,

@@ -30,6 +30,7 @@ from holdfast.storage.database.tables_history import (
     PtyTranscript,
     TreeBundle,
 )
+from holdfast.storage.database.tables_hosts import MemoryIndexPart
 from holdfast.storage.database.tables_library import Alias, Chat
 from holdfast.storage.log import events
 from holdfast.storage.moves import forks, prompt_edits, tree_bundles
@@ -54,6 +55,7 @@ _NAMED_IN = (
     _heads.c.state_ref,
     _heads.c.final_ref,
     table(TreeBundle).c.blob,
+    table(MemoryIndexPart).c.blob,
 )
 _CLEARED = (
     "messages",

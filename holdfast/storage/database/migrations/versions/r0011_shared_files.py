@@ -22,8 +22,25 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
     )
     op.create_index("ix_tree_bundles_blob", "tree_bundles", ["blob"])
+    op.create_table(
+        "memory_indexes",
+        sa.Column("project_id", sa.String(), primary_key=True),
+        sa.Column("host_id", sa.String(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("note", sa.String(), nullable=False),
+    )
+    op.create_table(
+        "memory_index_parts",
+        sa.Column("project_id", sa.String(), primary_key=True),
+        sa.Column("number", sa.Integer(), primary_key=True),
+        sa.Column("blob", sa.String(), nullable=False),
+    )
+    op.create_index("ix_memory_index_parts_blob", "memory_index_parts", ["blob"])
 
 
 def downgrade() -> None:
-    """Drop the table."""
+    """Drop the tables."""
+    op.drop_table("memory_index_parts")
+    op.drop_table("memory_indexes")
     op.drop_table("tree_bundles")
