@@ -75,7 +75,7 @@ def test_a_worker_polls_as_ever_or_up_to_a_number_that_is_more(
     assert isinstance(grown, PollerBehaviorAutoscaling)
     assert (grown.minimum, grown.initial, grown.maximum) == (2, 5, 30)
     monkeypatch.setenv("HOLDFAST_POLLERS_MAX", "4")
-    with pytest.raises(SettingsError, match="HOLDFAST_POLLERS_MAX must be 0, or 5 to 100"):
+    with pytest.raises(SettingsError, match="HOLDFAST_POLLERS_MAX: must be 0, or 5 to 100"):
         Settings.load()
 
 
