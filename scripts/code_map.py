@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from scripts.sources import parse
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "<!-- code map: `make docs` -->", "<!-- end of the code map -->"
@@ -70,8 +72,8 @@ def may_import(package: str, other: str) -> bool:
 
 def promise(package: str) -> str:
     """The first line of the package's docstring, without its full stop."""
-    source = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
-    return str(ast.get_docstring(ast.parse(source))).splitlines()[0].rstrip(".")
+    module = parse(ROOT / package.replace(".", "/") / "__init__.py")
+    return str(ast.get_docstring(module)).splitlines()[0].rstrip(".")
 
 
 def _names(package: str, packages: list[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from scripts import mutants
 from scripts.mutants import Mutant
+from scripts.sources import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "coverage.md"
@@ -127,7 +128,7 @@ def find_proofs() -> dict[str, set[str]]:
     """Requirement id → the tests that are marked with it."""
     proofs: dict[str, set[str]] = defaultdict(set)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        module = ast.parse(path.read_text(encoding="utf-8"))
+        module = parse(path)
         name = path.relative_to(ROOT / "tests").as_posix()
         shared = list(_module_marks(module))
         for test, ids in _tests(module, []):

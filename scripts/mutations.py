@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
 
+from scripts.sources import parse
+
 SWAPPED: dict[type, type] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -83,7 +85,7 @@ class _Place:
 
 def mutants_of(path: Path, root: Path) -> list[Mutant]:
     """Every mutant of the file, in the order of its source."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse(path)
     seen: Counter[tuple[str, str]] = Counter()
     found = []
     for target, after, mutation, place in _walk(tree, _Place()):

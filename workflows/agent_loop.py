@@ -174,7 +174,7 @@ class AgentLoop:
         tasks = [asyncio.create_task(self._settle(call)) for call in group]
         try:
             await asyncio.gather(*tasks)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

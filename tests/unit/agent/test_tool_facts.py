@@ -13,6 +13,7 @@ import pytest
 from holdfast.agent.tools.specs import ALL
 from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.tools import ToolKind
+from scripts.sources import parse
 
 ROOT = Path(__file__).parents[3]
 # It drives the product from outside, with the names of the wire.
@@ -90,7 +91,7 @@ def test_the_name_of_a_tool_is_written_only_where_it_is_specified() -> None:
         for folder in SOURCES
         for path in sorted((ROOT / folder).rglob("*.py"))
         if OUTSIDE not in path.parents
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.Constant) and node.value in names
     ]
     places = {place.split(":")[0] for place in found}

@@ -10,6 +10,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+from scripts.sources import parse
+
 ROOT = Path(__file__).resolve().parents[3]
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
@@ -33,11 +35,7 @@ def tracked() -> list[str]:
 
 @cache
 def modules() -> dict[str, ast.Module]:
-    return {
-        name: ast.parse((ROOT / name).read_text(encoding="utf-8"))
-        for name in tracked()
-        if name.endswith(".py")
-    }
+    return {name: parse(ROOT / name) for name in tracked() if name.endswith(".py")}
 
 
 def length(name: str) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.sources import parse
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 FOLDERS = ("api", "activities", "holdfast", "worker", "workflows")
@@ -29,7 +31,7 @@ def said() -> list[str]:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
