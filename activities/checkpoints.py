@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from temporalio import activity
@@ -13,6 +14,7 @@ from activities.agent_prompts import prompts_of_agents
 from activities.heartbeats import beating
 from activities.refusals import answering
 from activities.trees.restore import Restoration
+from activities.trees.shipping import Shipment, Shipping
 from activities.trees.snapshots import Taken, Trees
 from holdfast.agent.tools.specs import SHELL
 from holdfast.domain.checkpoint_steps import (
@@ -29,6 +31,7 @@ from holdfast.domain.errors import Conflict
 from holdfast.domain.events import FilesRestored
 from holdfast.domain.lifecycle import State
 from holdfast.domain.steps import ProcessesStep
+from holdfast.settings.config import Config
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Checkpoint
@@ -44,10 +47,17 @@ NO_FILES = "the files of this checkpoint were not saved"
 class CheckpointActivities:
     """The steps around a pause point. Each may be repeated: ids decide what was done."""
 
-    def __init__(self, store: OpenStore, terminal: TerminalFactory, snapshots: Path) -> None:
+    def __init__(
+        self,
+        store: OpenStore,
+        terminal: TerminalFactory,
+        snapshots: Path,
+        config: Callable[[], Config],
+    ) -> None:
         self.store = store
         self._terminal = terminal
         self.trees = Trees(snapshots, hidden=[store.home])
+        self.shipping = Shipping(store, self.trees, lambda: config().fleet.snapshot_mib_max)
 
     @activity.defn(name="pause_session")
     @answering
@@ -144,11 +154,15 @@ class CheckpointActivities:
         """Save the working directory, once for a checkpoint and once for a run."""
         async with beating():
             saved = await self.store.aread(lambda db: _saved_before(db, step))
-            if saved is not None:
-                return saved
             session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
-            taken = await asyncio.to_thread(self.trees.take, session.working_directory)
-            return await self.store.awrite(lambda db: _note_tree(db, step, taken))
+            if saved is None:
+                taken = await asyncio.to_thread(self.trees.take, session.working_directory)
+                saved = await self.store.awrite(lambda db: _note_tree(db, step, taken))
+            if step.checkpoint_id is None or saved.tree is None:
+                return saved
+            # Named first: the session may go on, and files that are stored later are later ones.
+            shipment = await self.shipping.store(session, saved.tree)
+            return await self.store.awrite(lambda db: _note_shipped(db, step, saved, shipment))
 
     async def save_before_run(self, session_id: str, run_id: str) -> None:
         """Save the working directory before the run's first tool that may change it."""
@@ -183,9 +197,10 @@ class CheckpointActivities:
 
     async def _save_first(self, step: RollBackStep, point: Checkpoint, tree: str) -> str | None:
         """The files as they are before anything is brought back, so that it can be undone."""
+        session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
+        await self.shipping.fetch(session, tree)
         if point.rolled_back_command == step.command_id and step.command_id:
             return point.undo_tree  # a repeat: what is there now may be half restored
-        session = await self.store.aread(lambda db: sessions.get(db, step.session_id))
         if session.active_run is not None:
             client = await self._terminal()
             await client.kill(run_id=session.active_run)
@@ -194,6 +209,8 @@ class CheckpointActivities:
         )
         if taken.tree is None:
             raise Conflict(f"the files cannot be restored: {taken.note}")
+        shipment = await self.shipping.store(session, taken.tree)
+        await self.store.awrite(shipment.commit)
         return taken.tree
 
     async def _restore(
@@ -271,6 +288,16 @@ def _note_tree(db: Db, step: TreeStep, taken: Taken) -> TreeSaved:
         taken = Taken(None, "the session went on before its files could be saved")
     checkpoints.set_tree(db, point.id, taken.tree, taken.note)
     return TreeSaved(tree=taken.tree, note=taken.note)
+
+
+def _note_shipped(db: Db, step: TreeStep, saved: TreeSaved, shipment: Shipment) -> TreeSaved:
+    """Where other machines find the files, or why only this one has them."""
+    shipment.commit(db)
+    if step.checkpoint_id is None or not shipment.note or shipment.note in saved.note:
+        return saved
+    noted = replace(saved, note="; ".join(filter(None, (saved.note, shipment.note))))
+    checkpoints.set_tree(db, step.checkpoint_id, noted.tree, noted.note)
+    return noted
 
 
 def _shells_since(db: Db, session_id: str, checkpoint_id: str) -> int:

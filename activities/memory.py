@@ -14,10 +14,12 @@ from temporalio import activity
 from activities.heartbeats import EVERY_S
 from activities.refusals import answering
 from holdfast.domain.memory import SyncReport
-from holdfast.domain.memory_steps import MemorySyncStep
+from holdfast.domain.memory_steps import MemoryPlaced, MemoryPlaceStep, MemorySyncStep
 from holdfast.memory.pool import MemoryPool
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
+from holdfast.storage.hosts import hosts, memory_indexes
 from holdfast.storage.projects import projects
 
 log = structlog.get_logger()
@@ -25,6 +27,8 @@ SYNCS_AT_ONCE = 4
 STOP_WAIT_S = 3.0
 # So often an embedder whose trouble may pass is waited for; then another, or none, does its work.
 PATIENCE = 4
+# So many machines are asked in turn for one that sees the project's files.
+ASKED_MAX = 20
 
 
 class Stopped(Exception):
@@ -32,7 +36,7 @@ class Stopped(Exception):
 
 
 class MemoryActivities:
-    """The one step of `MemorySyncWorkflow`."""
+    """The steps of `MemorySyncWorkflow`."""
 
     def __init__(self, store: OpenStore, pool: MemoryPool) -> None:
         self.store = store
@@ -56,11 +60,28 @@ class MemoryActivities:
         log.info("memory.synced", project=step.project_id, **report.model_dump(exclude_none=True))
         return report
 
+    @activity.defn(name="place_memory")
+    @answering
+    async def place_memory(self, step: MemoryPlaceStep) -> MemoryPlaced:
+        """The machines that are there; whoever built the index last has most of it already."""
+        return await self.store.aread(lambda db: self._placed(db, step.project_id))
+
+    def _placed(self, db: Db, project_id: str) -> MemoryPlaced:
+        if self.store.is_sqlite:
+            return MemoryPlaced()
+        newest = memory_indexes.find(db, project_id)
+        builder = None if newest is None else newest.host_id
+        there = [host for host in hosts.everywhere(db) if hosts.state_of(host) != "away"]
+        there.sort(key=lambda host: (host.id != builder, host.id))
+        return MemoryPlaced(queues=[host.task_queue for host in there[:ASKED_MAX]])
+
     def _sync(self, progress: Progress, project: Project, step: MemorySyncStep) -> SyncReport:
         with self.pool.open(project) as memory:
-            return memory.sync(
+            report = memory.sync(
                 force=step.force, progress=progress.tell, patient=progress.attempt < PATIENCE
             )
+        self.pool.share(project)
+        return report
 
 
 class Progress:

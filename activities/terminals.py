@@ -30,6 +30,7 @@ class Terminals:
         self.hidden = hidden
         self._socket_path = socket_path
         self.state_dir = state_dir
+        self.host_id: str | None = None  # of the host beside this worker, once it was asked
         self._client: TerminalClient | None = None
         self._opening = asyncio.Lock()
         self._builds_cages = False
@@ -61,7 +62,9 @@ class Terminals:
 
     async def identity(self) -> Identity:
         """Who the host beside this worker is, and which of its lives this one is."""
-        return await (await self.client()).identity()
+        found = await (await self.client()).identity()
+        self.host_id = found.id
+        return found
 
     async def cage_trouble(self) -> str | None:
         """Why this machine can build no cage, and what to do; asked again until it can."""

@@ -20,6 +20,7 @@ from holdfast.temporal.connection import Connection
 from holdfast.temporal.memories import MemoryWorkflows
 from holdfast.temporal.sessions import SessionCommands, SessionWorkflows
 from holdfast.temporal.ui import TemporalUi
+from holdfast.terminal.identity import host_of
 
 
 @dataclass
@@ -49,7 +50,13 @@ def make_services(settings: Settings, store: OpenStore) -> Services:
     metrics.chats_cached.set_function(lambda: chats.cached)
     feed = Feed(store)
     temporal = Connection(settings)
-    pool = MemoryPool(store, settings.home, lambda: configuration.current, within_s=ANSWER_WITHIN_S)
+    pool = MemoryPool(
+        store,
+        settings.home,
+        lambda: configuration.current,
+        within_s=ANSWER_WITHIN_S,
+        host_id=lambda: host_of(settings.terminal_state_dir),
+    )
     return Services(
         settings=settings,
         configuration=configuration,

@@ -47,6 +47,9 @@ def start(
         HOSTING: hosting.keep_forever,
         "snapshots": lambda: snapshots.sweep_forever(store, parts.trees),
         "terminals": lambda: upkeep.keep_terminals(store, parts.terminals),
+        "memories": lambda: memories.watch_forever(
+            memory_workflows, store, parts.pools[0], lambda: parts.terminals.host_id
+        ),
     }
     # What one worker does for all.
     shared: Loops = {
@@ -54,8 +57,8 @@ def start(
         "queue": lambda: queue.start_forever(sessions, store),
         "purged_workflows": lambda: purged_workflows.end_forever(client, store),
         "orphans": lambda: collect_forever(store),
+        "bundles": lambda: snapshots.sweep_bundles_forever(store),
         "watching": lambda: watching.watch_forever(store, parts.config),
-        "memories": lambda: memories.watch_forever(memory_workflows, store, parts.pools[0]),
         "upkeep": lambda: upkeep.prune_forever(store, parts.config),
         "retention": lambda: retention.keep_forever(store, parts.config),
         "recovery": lambda: recovery.watch_forever(sessions, store),

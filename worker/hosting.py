@@ -19,7 +19,8 @@ from holdfast.domain.events import HostAway, HostBack
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.hosts import executions, hosts
+from holdfast.storage.hosts import given_up, hosts
+from holdfast.storage.hosts.given_up import Alive
 from holdfast.storage.hosts.hosts import Seen
 from holdfast.storage.log import events
 from holdfast.terminal.errors import TerminalError
@@ -51,6 +52,8 @@ class Hosting:
         self._identity: Identity | None = None
         self._worker: Worker | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._has_given_up = False  # there may be processes that nobody waits for any more
+        self._ending: asyncio.Task[None] | None = None
 
     async def keep_forever(self) -> None:
         """Beat again and again; a host that does not answer is left to fall silent."""
@@ -66,30 +69,46 @@ class Hosting:
     async def beat(self) -> None:
         """Say once that the host is there; a host that is new is registered and served."""
         identity = await self._parts.terminals.identity()
-        if identity == self._identity:
+        is_new = identity != self._identity
+        if not is_new:
             is_back = await self._store.awrite(partial(_beat, host_id=identity.id))
         else:
             is_back = await self._store.awrite(partial(_register, seen=self._seen(identity)))
             log.info("host.registered", host_id=identity.id, epoch=identity.epoch)
         await self._serve(identity)
         self._identity = identity
-        if is_back:
-            await self._end_lost()
+        if is_back or is_new:
+            self._has_given_up = True
+        if self._has_given_up and (self._ending is None or self._ending.done()):
+            # Beside the beats: whoever ignores a SIGTERM must not make the host look away.
+            self._ending = asyncio.create_task(self._end_given_up())
 
     async def stop(self) -> None:
         """Place no more sessions here, and let go of the steps: the next worker takes them."""
+        if self._ending is not None:
+            self._ending.cancel()
+            await asyncio.gather(self._ending, return_exceptions=True)
         if self._identity is not None:
             host_id = self._identity.id
             await self._store.awrite(partial(hosts.leave, host_id=host_id))
         await self._stop_serving()
 
-    async def _end_lost(self) -> None:
-        """End what still runs of calls that were given up while the host was away."""
-        client = await self._parts.terminals.client()
-        alive = [one.key for one in await client.list() if one.exit is None]
-        for key in await self._store.aread(partial(executions.lost_among, call_ids=alive)):
-            log.warning("host.lost_call_ended", call_id=key)
-            await client.kill(key)
+    async def _end_given_up(self) -> None:
+        """End what still runs although it was lost or cancelled while nobody was here."""
+        self._has_given_up = False
+        try:
+            client = await self._parts.terminals.client()
+            # A host of an earlier release lists those that ended too.
+            found = [one for one in await client.list(alive=True) if one.exit is None]
+            alive = [Alive(one.key, one.session_id, one.run_id) for one in found]
+            keys = await self._store.aread(partial(given_up.among, alive=alive))
+            await asyncio.gather(*(client.kill(key) for key in keys))
+        except Exception as error:  # noqa: BLE001 - the next beat tries again
+            self._has_given_up = True
+            log.warning("host.given_up_not_ended", error=str(error)[:500])
+            return
+        if keys:
+            log.warning("host.given_up_ended", keys=keys)
 
     def _seen(self, identity: Identity) -> Seen:
         return Seen(

@@ -10,11 +10,18 @@ from datetime import timedelta
 import structlog
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
+from temporalio.worker import (
+    PollerBehavior,
+    PollerBehaviorAutoscaling,
+    PollerBehaviorSimpleMaximum,
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkerDeploymentConfig,
+)
 
 from holdfast.agent.providers import close_clients, warm_up
 from holdfast.settings.config import Config
-from holdfast.settings.environment import Settings
+from holdfast.settings.environment import POLLERS_AT_REST, Settings
 from holdfast.settings.fresh_config import FreshConfig
 from holdfast.storage.database.opening import OpenStore, open_store
 from holdfast.storage.database.patience import open_until
@@ -79,7 +86,12 @@ async def serve(
     """
     grace = timedelta(seconds=settings.drain_s)
     worker = make_worker(
-        client, settings.task_queue, parts, grace=grace, build_id=settings.build_id
+        client,
+        settings.task_queue,
+        parts,
+        grace=grace,
+        build_id=settings.build_id,
+        pollers_max=settings.pollers_max,
     )
     hosting = Hosting(client, settings, store, parts)
     others = background.start(client, settings, store, parts, hosting)
@@ -104,12 +116,19 @@ async def serve(
 
 
 def make_worker(
-    client: Client, task_queue: str, parts: Parts, *, grace: timedelta = GRACE, build_id: str = ""
+    client: Client,
+    task_queue: str,
+    parts: Parts,
+    *,
+    grace: timedelta = GRACE,
+    build_id: str = "",
+    pollers_max: int = 0,
 ) -> Worker:
     """A worker whose death is noticed within seconds and whose cancels arrive at once.
 
     With a build id its sessions stay with that build until they begin a new history.
     """
+    polling = pollers(pollers_max)
     return Worker(
         client,
         task_queue=task_queue,
@@ -118,12 +137,21 @@ def make_worker(
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_cached_workflows=2000,
         max_concurrent_activities=300,
+        workflow_task_poller_behavior=polling,
+        activity_task_poller_behavior=polling,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=timedelta(milliseconds=500),
         default_heartbeat_throttle_interval=timedelta(milliseconds=500),
         deployment_config=deployment(task_queue, build_id) if build_id else None,
     )
+
+
+def pollers(maximum: int) -> PollerBehavior:
+    """How many polls are open at once: always the same, or more while there is more to do."""
+    if not maximum:
+        return PollerBehaviorSimpleMaximum(POLLERS_AT_REST)
+    return PollerBehaviorAutoscaling(minimum=2, initial=POLLERS_AT_REST, maximum=maximum)
 
 
 def deployment(name: str, build_id: str) -> WorkerDeploymentConfig:

@@ -25,6 +25,7 @@ from holdfast.memory.pool import MemoryPool
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
+from holdfast.storage.hosts import hosts, memory_indexes
 from holdfast.storage.projects import projects
 from holdfast.storage.transfer import memory_sessions
 from holdfast.temporal.memories import MemoryWorkflows
@@ -45,10 +46,15 @@ Ask = Callable[[str], Awaitable[None]]
 
 
 async def watch_forever(
-    workflows: MemoryWorkflows, store: OpenStore, pool: MemoryPool, *, every_s: float = EVERY_S
+    workflows: MemoryWorkflows,
+    store: OpenStore,
+    pool: MemoryPool,
+    host_id: Callable[[], str | None],
+    *,
+    every_s: float = EVERY_S,
 ) -> None:
     """Look for as long as the worker lives; whoever is behind gets a sync."""
-    watch = MemoryWatch(store, pool, workflows.ask)
+    watch = MemoryWatch(store, pool, workflows.ask, host_id=host_id)
     while True:
         began = time.monotonic()
         await watch.look()
@@ -84,11 +90,13 @@ class MemoryWatch:
         pool: MemoryPool,
         ask: Ask,
         *,
+        host_id: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._pool = pool
         self._ask = ask
+        self._host_id = host_id
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._found = _Findings()
@@ -97,10 +105,18 @@ class MemoryWatch:
     async def look(self) -> None:
         """Look once at every project that remembers."""
         found, sessions = await self._store.aread(_projects_and_new_sessions)
-        known = {one.id: one for one in found}
+        others = set() if self._store.is_sqlite else await self._store.aread(self._of_others)
+        known = {one.id: one for one in found if one.id not in others}
         self._seen = {key: seen for key, seen in self._seen.items() if key in known}
         await asyncio.to_thread(self._look_at_all, known, self._begun_since(sessions))
         await self._tell()
+
+    def _of_others(self, db: Db) -> set[str]:
+        """The projects whose memory another machine builds, as long as it is there."""
+        mine = self._host_id()
+        there = {one.id for one in hosts.everywhere(db) if hosts.state_of(one) != "away"}
+        builders = memory_indexes.builders(db).items()
+        return {project for project, host in builders if host != mine and host in there}
 
     def pause_s(self, took_s: float, *, every_s: float = EVERY_S) -> float:
         """How long to wait for the next look after one that took so long."""

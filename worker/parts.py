@@ -67,8 +67,14 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         settings.terminal_state_dir,
         hidden=settings.hidden_places,
     )
-    pool = MemoryPool(store, settings.home, config)
-    answering_pool = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S)
+
+    def host_id() -> str | None:
+        return terminals.host_id
+
+    pool = MemoryPool(store, settings.home, config, host_id=host_id)
+    answering_pool = MemoryPool(
+        store, settings.home, config, within_s=ANSWER_WITHIN_S, host_id=host_id
+    )
 
     async def sync(project_id: str) -> bool:
         memories = MemoryWorkflows(Connection(settings, activity.client()))
@@ -78,7 +84,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         return report is not None
 
     remember = MemoryTool(store, answering_pool, sync)
-    pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir)
+    pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir, config)
     tools = all_tools(store, Shell(store, terminals, config), remember, settings.hidden_places)
     calls = ToolActivities(
         store,
@@ -87,8 +93,9 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         terminals.cage_trouble,
         host=terminals.identity,
     )
-    changes = ChangeActivities(store, pausing.trees)
+    changes = ChangeActivities(store, pausing.trees, pausing.shipping)
     placing = HostActivities(store, terminals, config)
+    memories = MemoryActivities(store, pool)
     families: list[object] = [
         SessionActivities(store),
         ModelActivities(store, config),
@@ -97,13 +104,14 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         CompactionActivities(store, config, terminals),
         SubagentActivities(store),
         placing,
-        MemoryActivities(store, pool),
+        memories,
         changes,
     ]
     steps = [step for family in families for step in _steps(family)]
     on_host = [
         calls.call_tool,
         placing.take_session,
+        memories.sync_memory,
         changes.read_changes,
         *(getattr(pausing, name) for name in PAUSING_ON_HOST),
     ]

@@ -8,6 +8,7 @@ from activities.trees.snapshots import Trees
 from holdfast.domain.clock import now_ms
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.moves import checkpoints
+from holdfast.storage.upkeep import old_bundles
 
 EVERY_S = 6 * 60 * 60
 RUNS_KEPT_MS = 7 * 24 * 60 * 60 * 1000
@@ -18,6 +19,13 @@ async def sweep_forever(store: OpenStore, trees: Trees) -> None:
     while True:
         await asyncio.sleep(EVERY_S)
         await asyncio.to_thread(sweep, store, trees)
+
+
+async def sweep_bundles_forever(store: OpenStore) -> None:
+    """Forget what only the blob store has of old snapshots, until cancelled."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        await asyncio.to_thread(old_bundles.sweep, store)
 
 
 def sweep(store: OpenStore, trees: Trees) -> int:

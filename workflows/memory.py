@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as StepTimedOut
 
+from holdfast.domain.errors import NotFound
 from holdfast.domain.memory import SyncReport
 from holdfast.domain.memory_steps import (
     ASK,
     SYNC,
     MemoryAnswer,
+    MemoryPlaceStep,
     MemoryRequest,
     MemoryStart,
     MemorySyncStep,
@@ -20,6 +24,8 @@ from workflows import steps
 
 # However often it is asked, a history stays small: then the next run goes on.
 ROUNDS_MAX = 100
+ON_ITS_HOST = "memory-on-its-host"
+ASK_WITHIN = timedelta(seconds=10)
 NO_END = "the memory's index could not be brought up to date: its worker died again and again"
 
 
@@ -84,13 +90,35 @@ class MemorySyncWorkflow:
         self._rounds += 1
         step = MemorySyncStep(project_id=self._project_id, force=force)
         try:
-            self._report = await steps.sync_memory(step)
+            self._report = await self._synced(step)
             self._failure = None
         except ApplicationError as error:
             self._failure = error
         except StepTimedOut:
             self._failure = ApplicationError(NO_END, type="unavailable")
         self._answered = number
+
+    async def _synced(self, step: MemorySyncStep) -> SyncReport:
+        """The report of the first machine that is there and sees the project's files."""
+        if not workflow.patched(ON_ITS_HOST):
+            return await steps.sync_memory(step)
+        asked = MemoryPlaceStep(project_id=self._project_id)
+        queues = (await steps.place_memory(asked)).queues
+        failure: ApplicationError | None = None
+        for queue in queues:
+            try:
+                return await steps.sync_memory(step, task_queue=queue, start_within=ASK_WITHIN)
+            except ApplicationError as error:
+                if error.type != NotFound.code:
+                    raise
+                failure = error
+            except StepTimedOut as error:
+                if error.type != TimeoutType.SCHEDULE_TO_START:
+                    raise
+        if failure is not None:
+            raise failure
+        # They were there a moment ago: whoever comes next may do it.
+        return await steps.sync_memory(step)
 
     def _heard(self) -> bool:
         """Whether there is another round to make, or nobody left who waits for an answer."""

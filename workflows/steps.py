@@ -39,7 +39,7 @@ from holdfast.domain.host_steps import (
     TakeStep,
 )
 from holdfast.domain.memory import SyncReport
-from holdfast.domain.memory_steps import MemorySyncStep
+from holdfast.domain.memory_steps import MemoryPlaced, MemoryPlaceStep, MemorySyncStep
 from holdfast.domain.steps import (
     AdmitStep,
     AdmittedRun,
@@ -224,6 +224,7 @@ read_changes = LongStep(
     timeout=timedelta(minutes=1),
     attempts=2,
 )
+place_memory = ShortStep("place_memory", takes=MemoryPlaceStep, gives=MemoryPlaced)
 sync_memory = LongStep(
     "sync_memory",
     takes=MemorySyncStep,

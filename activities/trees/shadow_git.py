@@ -156,7 +156,7 @@ class ShadowGit:
             assert process.stdin is not None, "the pipe was asked for"
             assert process.stdout is not None, "the pipe was asked for"
             process.stdin.close()
-            deadline = threading.Timer(LIST_TIMEOUT_S, process.kill)
+            deadline = threading.Timer(COMMAND_TIMEOUT_S, process.kill)
             deadline.start()
             try:
                 printed = process.stdout.read(bytes_max + 1)
@@ -166,8 +166,25 @@ class ShadowGit:
             finally:
                 deadline.cancel()
         if code != 0:
-            raise GitTrouble(f"git failed or took longer than {LIST_TIMEOUT_S:.0f} s")
+            raise GitTrouble(f"git failed or took longer than {COMMAND_TIMEOUT_S:.0f} s")
         return printed, True
+
+    def piped(self, *arguments: str, bytes_max: int) -> bytes:
+        """What one git command prints; TooMany as soon as the limit is passed."""
+        printed, whole = self.beginning(*arguments, bytes_max=bytes_max)
+        if not whole:
+            raise TooMany
+        return printed
+
+    def has_snapshot(self, snapshot: str) -> bool:
+        """Whether all of a snapshot is here: its reference is written last."""
+        found = self.run("for-each-ref", "--format=%(objectname)", f"refs/snapshots/{snapshot}")
+        return found.decode().strip() == snapshot
+
+    def keep_snapshot(self, snapshot: str) -> None:
+        """Write the reference of a snapshot that is whole; the sweep spares it for a day."""
+        self.run("update-ref", f"refs/snapshots/{snapshot}", snapshot)
+        self.mark_recent(snapshot)
 
     def contents(self, blobs: Iterable[str]) -> Iterator[bytes]:
         """The bytes of each blob in turn."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from activities.trees.blob_cache import BlobCache
+from activities.trees.bundles import Bundle, bundled, unbundled
 from activities.trees.differences import FileChange, differences, unified_diff
 from activities.trees.restore import Restoration, Restore, skipped_in
 from activities.trees.shadow_git import GitTrouble, ShadowGit, TooMany
@@ -135,6 +136,29 @@ class Trees:
         except (GitTrouble, OSError) as error:
             return Changed(trouble=str(error))
 
+    def bundle(
+        self, working_directory: str, snapshot: str, *, basis: str | None, bytes_max: int
+    ) -> Bundle:
+        """A snapshot for another machine; TooLarge, or GitTrouble when it cannot be made."""
+        with self._git_of(working_directory) as git:
+            return bundled(git, snapshot, basis=basis, bytes_max=bytes_max)
+
+    def has(self, working_directory: str, snapshot: str) -> bool:
+        """Whether the snapshot can be brought back here."""
+        with self._git_of(working_directory) as git:
+            return git.has_snapshot(snapshot)
+
+    def unbundle(self, working_directory: str, snapshot: str, bundle: bytes) -> None:
+        """Take in a snapshot of another machine; those it builds on come first."""
+        with self._git_of(working_directory) as git:
+            unbundled(git, snapshot, bundle)
+
+    @contextmanager
+    def _git_of(self, working_directory: str) -> Iterator[ShadowGit]:
+        git = ShadowGit(self._root / ShadowGit.name_of(Path(working_directory)))
+        with git.locked():
+            yield git
+
     def sweep(self, kept: Collection[str]) -> int:
         """Forget the snapshots that are not in `kept`, and what only they held; how many.
 
@@ -175,8 +199,7 @@ class Trees:
         skipped = sorted([*skipped, *unreadable])
         message = json.dumps({"skipped": skipped}).encode()
         commit = git.run("commit-tree", written, stdin=message).decode().strip()
-        git.run("update-ref", f"refs/snapshots/{commit}", commit)
-        git.mark_recent(commit)
+        git.keep_snapshot(commit)
         note = f"not saved, too large or not plain files: {len(skipped)}" if skipped else ""
         return Taken(commit, note, tuple(skipped))
 

@@ -45,7 +45,8 @@ class AsyncSessionStream:
             if not self._closing.is_set():
                 pause_s = self._socket.pause_s(lost)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), pause_s)
+                    async with asyncio.timeout(pause_s):
+                        await self._closing.wait()
 
     @property
     def seen(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.domain.memory import SyncReport
 
@@ -31,6 +31,20 @@ class MemorySyncStep:
 
     project_id: str
     force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlaceStep:
+    """Find the machines that may build one project's index."""
+
+    project_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlaced:
+    """The queues of those machines, the one that built it last first; none: any worker may."""
+
+    queues: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ class MemoryBusy(Exception):
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[int]:
+def writing(path: Path, *, within_s: float = WRITER_TIMEOUT_S) -> Iterator[int]:
     """Be the only writer of the index at `path`, in all processes; yields the lock's file."""
-    with _held(path.with_name(f"{path.name}.lock"), fcntl.LOCK_EX, WRITER_TIMEOUT_S) as file:
+    with _held(path.with_name(f"{path.name}.lock"), fcntl.LOCK_EX, within_s) as file:
         yield file
 
 

@@ -17,6 +17,7 @@ from holdfast.domain.memory import MemorySettings
 from holdfast.memory.embedders.choosing import Chosen, Configured, choose
 from holdfast.memory.index import MemoryIndex
 from holdfast.memory.project_memory import ProjectMemory
+from holdfast.memory.sharing import SharedIndexes
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Project
 from holdfast.storage.projects import projects
@@ -54,8 +55,13 @@ class MemoryPool:
         config: Callable[[], Configured],
         *,
         within_s: float | None = None,
+        host_id: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`within_s`: how long who asks waits for an embedder; a sync takes the time it takes."""
+        """`within_s`: how long who asks waits for an embedder; a sync takes the time it takes.
+
+        `host_id`: the host of this machine, if it is one.
+        """
+        self.shared = SharedIndexes(store, host_id)
         self._store = store
         self._home = home
         self._config = config
@@ -71,6 +77,10 @@ class MemoryPool:
         """The file of this project's index."""
         return directory_of(self._home, self._config()) / f"{project_id}.sqlite"
 
+    def share(self, project: Project) -> None:
+        """Let other machines have the index as it is now."""
+        self.shared.share(project.id, self.path_of(project.id))
+
     def extra_paths(self, folder: Path, settings: MemorySettings) -> tuple[list[str], list[str]]:
         """Which of the project's extra paths may be read, and a word about each other one."""
         return inside(folder, settings.extra_paths, self._config())
@@ -82,6 +92,9 @@ class MemoryPool:
         if not settings.enabled:
             raise Conflict(DISABLED)
         allowed, ignored = self.extra_paths(Path(project.path), settings)
+        newest = self.shared.take(project.id, self.path_of(project.id))
+        if newest is not None and newest.note:
+            ignored.append(newest.note)
         handle = self._take(project.id, settings, config)
         try:
             yield ProjectMemory(
@@ -92,6 +105,7 @@ class MemoryPool:
                 chosen=handle.chosen,
                 extra_paths=allowed,
                 ignored=ignored,
+                is_foreign=self.shared.is_foreign(newest),
             )
         finally:
             self._give_back(handle)

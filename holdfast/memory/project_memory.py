@@ -33,6 +33,7 @@ class ProjectMemory:
     chosen: Chosen = field(default_factory=Chosen)
     extra_paths: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    is_foreign: bool = False  # another machine builds the index, and sees the files
 
     @property
     def folder(self) -> Path:
@@ -60,7 +61,12 @@ class ProjectMemory:
         return documents.read_file(self.folder, document)
 
     def is_dirty(self, *, patient: bool = False) -> bool:
-        """Whether the index is behind; `patient` overlooks sessions that said little since."""
+        """Whether the index is behind; `patient` overlooks sessions that said little since.
+
+        Of an index that another machine builds it may be: only that one knows.
+        """
+        if self.is_foreign:
+            return self.settings.sync.on_search
         if not self.is_here:
             return False
         found = self.documents()
@@ -89,11 +95,12 @@ class ProjectMemory:
 
     def status(self) -> MemoryStatus:
         """What the index holds, and whether that is true."""
-        return self.index.status(self.documents() if self.is_here else None)
+        knows = self.is_here and not self.is_foreign
+        return self.index.status(self.documents() if knows else None)
 
     def warnings(self) -> list[str]:
         """What the operator should know about it."""
-        gone = [] if self.is_here else [GONE]
+        gone = [] if self.is_here or self.is_foreign else [GONE]
         return [*gone, *self._another_embedder(), *self.chosen.warnings(), *self.ignored]
 
     def _another_embedder(self) -> list[str]:

@@ -186,9 +186,11 @@ class Memory(Section):
 
 
 class Fleet(Section):
-    """How long a session waits for its machine before what runs there is given up."""
+    """How long a session waits for its machine, and what machines give each other."""
 
     host_lost_after_s: int = Field(default=120, ge=5, le=86_400)
+    # A snapshot of files that takes more than this stays on the machine that took it.
+    snapshot_mib_max: int = Field(default=64, ge=1, le=512)
 
 
 class Chats(Section):

@@ -18,6 +18,7 @@ from holdfast.settings.secret_files import secrets_of_files
 from holdfast.settings.temporal_variables import external_service
 
 DEFAULT_TEMPORAL_ADDRESS = "127.0.0.1:7233"
+POLLERS_AT_REST = 5
 SOCKET_PATH_BYTES_MAX = 100  # sun_path holds 107 bytes; the host may append a suffix of its own
 
 
@@ -63,6 +64,8 @@ class Settings(BaseSettings):
     fleet_dir: Path = Path()
     # How long a worker that is told to stop lets its steps end by themselves.
     drain_s: float = Field(default=30.0, ge=0, le=86_400)
+    # So many polls of the shared queue a worker may grow to under load; 0: five, always.
+    pollers_max: int = Field(default=0, ge=0, le=100)
     # For the command line as a client of a server elsewhere.
     url: str = ""
     token: str = Field(default="", repr=False)
@@ -85,6 +88,13 @@ class Settings(BaseSettings):
         if not separator or not host or not port.isdigit() or int(port) > 65535:
             raise ValueError("must be host:port, for example 127.0.0.1:8420")
         return bind
+
+    @field_validator("pollers_max")
+    @classmethod
+    def _is_more_than_at_rest(cls, count: int) -> int:
+        if 0 < count < POLLERS_AT_REST:
+            raise ValueError(f"must be 0, or {POLLERS_AT_REST} to 100")
+        return count
 
     @model_validator(mode="before")
     @classmethod
@@ -212,6 +222,7 @@ class Settings(BaseSettings):
             "HOLDFAST_HOST_LISTEN": self.host_listen,
             "HOLDFAST_FLEET_DIR": str(self.fleet_dir),
             "HOLDFAST_DRAIN_S": str(self.drain_s),
+            "HOLDFAST_POLLERS_MAX": str(self.pollers_max),
             "HOLDFAST_TEMPORAL_EMBEDDED": "true" if self.temporal_embedded else "false",
             "HOLDFAST_TEMPORAL_UI_ADDRESS": self.temporal_ui_address,
         }

@@ -138,10 +138,14 @@ class TerminalClient:
         return ProcessInfo.from_json(await self._call("info", key=key))
 
     async def list(
-        self, *, session_id: str | None = None, run_id: str | None = None
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        alive: bool = False,
     ) -> list[ProcessInfo]:
-        """All processes, oldest first, optionally of one session or run."""
-        found = await self._call("list", session_id=session_id, run_id=run_id)
+        """The newest processes, oldest first, optionally of one session or run, or live ones."""
+        found = await self._call("list", session_id=session_id, run_id=run_id, alive=alive)
         return [ProcessInfo.from_json(raw) for raw in found]
 
     async def wait(self, key: str) -> Exit:

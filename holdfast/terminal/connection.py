@@ -60,7 +60,8 @@ class Connection:
         request = {"id": number, "op": op, **arguments}
         try:
             await self.send(encode_json(FrameType.REQUEST, 0, request))
-            answer = await asyncio.wait_for(reply, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                answer = await reply
         except TimeoutError as error:
             raise HostLost(f"the terminal host did not answer {op} in time") from error
         finally:

@@ -100,7 +100,8 @@ class Ending:
         await self._end_orphans()
         self._process.drain()
         try:
-            await asyncio.wait_for(self._process.drained.wait(), DRAIN_TIMEOUT_S)
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await self._process.drained.wait()
         except TimeoutError:
             # Somebody outside of the tree has the other end open; its bytes are not ours.
             self._process.stop_reading()

@@ -31,6 +31,12 @@ def known(state_dir: Path, *, first_id: str | None = None) -> Identity:
     return found
 
 
+def host_of(state_dir: Path) -> str | None:
+    """The id of the host of this state, or None when there never was one."""
+    found = _read(state_dir)
+    return None if found is None else found.id
+
+
 def begin(state_dir: Path, *, first_id: str | None = None) -> Identity:
     """The identity of a host that starts now. Only the holder of the state's lock may ask."""
     before = known(state_dir, first_id=first_id)

@@ -78,7 +78,8 @@ class Link:
 
     async def serve(self) -> None:
         """Answer until the client goes away."""
-        hello = await asyncio.wait_for(protocol.read_frame(self._reader), HELLO_TIMEOUT_S)
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            hello = await protocol.read_frame(self._reader)
         if hello is None or not self._greet(hello):
             return
         while frame := await protocol.read_frame(self._reader):
@@ -177,6 +178,8 @@ class Link:
         found = self._host.registry.select(
             run_id=request.get("run_id"), session_id=request.get("session_id")
         )
+        if request.get("alive"):
+            found = [process for process in found if process.exit is None]
         # One frame must hold them all; the newest are the ones that matter.
         return [asdict(process.info()) for process in found[-PROCESSES_LISTED_MAX:]]
 

@@ -332,3 +332,9 @@ async def memory_synced(worker: LocalWorker) -> list[str]:
         await worker.memories.ask(project)
     await worker.handle(workflow_id(project)).result()
     return [workflow_id(project)]
+
+
+@story
+async def memory_placed(worker: LocalWorker) -> list[str]:
+    """The same, since the machines that may build it are asked for first."""
+    return await memory_synced(worker)

@@ -19,6 +19,7 @@ from holdfast.storage.database.tables_history import (
     Frame,
     PromptEdit,
     PtyTranscript,
+    TreeBundle,
 )
 from holdfast.storage.database.tables_library import Issue
 
@@ -64,7 +65,9 @@ def execute_unchecked(store: Store, *statements: Executable | str) -> None:
 def add_named_rows(
     db: Db, made: Checkpoint, project_id: str, run_id: str, *, transcript: str
 ) -> None:
-    """An edit at the checkpoint, a transcript of the run, and an issue bound to the session."""
+    """An edit at the checkpoint and a bundle of its files, a transcript of the run, and an issue
+    bound to the session.
+    """
     edit = PromptEdit(
         id="edit",
         checkpoint_id=made.id,
@@ -79,6 +82,8 @@ def add_named_rows(
         id="seen", run_id=run_id, session_id=made.session_id, pty_id="pty", transcript=transcript
     )
     insert_once(db, PtyTranscript, seen.model_dump())
+    bundle = TreeBundle(session_id=made.session_id, tree="tree", blob=transcript)
+    insert_once(db, TreeBundle, bundle.model_dump())
     issue = Issue(id="issue", project_id=project_id, number=1, created_by="o", title="t")
     insert_once(db, Issue, issue.model_dump())
     change(db, SessionRow, made.session_id, bound_issue="issue")

@@ -88,6 +88,22 @@ class Checkpoint(SQLModel, table=True):
     last_head: int | None = None
 
 
+class TreeBundle(SQLModel, table=True):
+    """A snapshot of files as a git bundle in the blob store, for every machine.
+
+    It holds what `basis`, an earlier snapshot of the session, does not have.
+    """
+
+    __tablename__ = "tree_bundles"
+    session_id: str = Field(primary_key=True)
+    tree: str = Field(primary_key=True)
+    basis: str | None = None
+    depth: int = 0  # how many bundles must be unpacked before this one
+    blob: str = Field(index=True)
+    size: int = _big()
+    created_at: int = _big()
+
+
 class PromptEdit(SQLModel, table=True):
     """One audited change of a prompt at a checkpoint."""
 

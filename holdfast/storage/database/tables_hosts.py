@@ -28,6 +28,26 @@ class HostRow(SQLModel, table=True):
     away_told: bool = False  # its sessions were told that it is away
 
 
+class MemoryIndexRow(SQLModel, table=True):
+    """The index of a project's memory, as the host that built it last shared it."""
+
+    __tablename__ = "memory_indexes"
+    project_id: str = Field(primary_key=True)
+    host_id: str
+    generation: int = _big()  # grows with each index that is shared
+    size: int = _big()
+    note: str = ""  # why the newest index is not shared
+
+
+class MemoryIndexPart(SQLModel, table=True):
+    """A piece of the file of that index, in the blob store."""
+
+    __tablename__ = "memory_index_parts"
+    project_id: str = Field(primary_key=True)
+    number: int = Field(primary_key=True)
+    blob: str = Field(index=True)
+
+
 class Execution(SQLModel, table=True):
     """A call that a host was told to start: whoever finds the row never starts it again."""
 

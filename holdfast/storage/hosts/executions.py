@@ -92,14 +92,6 @@ def open_of_session(db: Db, session_id: str) -> list[str]:
     return [str(row.call_id) for row in db.connection().execute(rows)]
 
 
-def lost_among(db: Db, call_ids: list[str]) -> list[str]:
-    """Those of these calls that were given up; what still runs of them nobody waits for."""
-    rows = select(_executions.c.call_id).where(
-        _executions.c.call_id.in_(call_ids), _executions.c.state == "lost"
-    )
-    return [str(row.call_id) for row in db.connection().execute(rows)]
-
-
 def sweep(db: Db) -> int:
     """Forget claims that were settled long ago; how many."""
     old = _executions.c.claimed_at < now_ms() - KEPT_MS

@@ -24,6 +24,7 @@ from holdfast.storage.database.tables_history import (
     Head,
     PromptEdit,
     PtyTranscript,
+    TreeBundle,
 )
 from holdfast.storage.database.tables_library import Alias, Chat, Issue
 
@@ -109,6 +110,7 @@ LINKS = (
     Link("call-request-missing", _calls, "request_ref", _blobs),
     Link("call-response-missing", _calls, "message_id", _messages, only=_answered),
     Link("tool-call-run-missing", _tools, "run_id", _runs),
+    Link("bundle-blob-missing", table(TreeBundle), "blob", _blobs, key="tree"),
     Link("transcript-run-missing", table(PtyTranscript), "run_id", _runs),
     Link("tool-output-missing", _tools, "output_ref", _blobs),
     Link("invocation-caller-missing", _invocations, "session_id", _sessions),

@@ -23,10 +23,17 @@ from holdfast.storage.database.tables import (
     Supersession,
     ToolCallRow,
 )
-from holdfast.storage.database.tables_history import Blob, Derivation, Head, PtyTranscript
+from holdfast.storage.database.tables_history import (
+    Blob,
+    Derivation,
+    Head,
+    PtyTranscript,
+    TreeBundle,
+)
+from holdfast.storage.database.tables_hosts import MemoryIndexPart
 from holdfast.storage.database.tables_library import Alias, Chat
 from holdfast.storage.log import events
-from holdfast.storage.moves import forks, prompt_edits
+from holdfast.storage.moves import forks, prompt_edits, tree_bundles
 from holdfast.storage.search.index import index_of
 from holdfast.storage.search.indexer import forget
 from holdfast.storage.sessions import messages, ptys, purged_workflows, sessions
@@ -47,6 +54,8 @@ _NAMED_IN = (
     _terminals.c.transcript,
     _heads.c.state_ref,
     _heads.c.final_ref,
+    table(TreeBundle).c.blob,
+    table(MemoryIndexPart).c.blob,
 )
 _CLEARED = (
     "messages",
@@ -87,7 +96,7 @@ def purge(store: OpenStore, session_id: str) -> dict[str, Any]:
         return _purge(db, store, session_id, gone)
 
     removed = store.write(work)
-    _delete_bytes(store, gone, began)
+    delete_bytes(store, gone, began)
     return {"session_id": session_id, "removed": removed, "blobs": len(gone)}
 
 
@@ -106,7 +115,7 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
         if forks.kept_for_forks(db, session_id):
             raise Conflict("cannot clear: forks of this session read its messages")
         forget(db, index_of(store), session_id)
-        named = _named(db, store, session)
+        named = _named(db, store, session) | tree_bundles.drop_all(db, session_id)
         kept = [name for name in archive.COLLECTIONS if name not in _CLEARED]
         count = messages.inherited_count(db, session_id)
         count += archive.delete_rows(db, session_id, keep=kept)["messages"]
@@ -119,14 +128,14 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
         )  # fmt: skip
         cleared = SessionCleared(session_id=session_id, user_id=user_id, messages=count)
         events.append(db, session_id, cleared, row=("session", session_id))
-        gone.update(_drop_blobs(db, store, named))
+        gone.update(drop_blobs(db, store, named))
         if source_id is not None and sessions.lock(db, source_id).purged:
             # What was kept for this fork alone goes now.
             _purge(db, store, source_id, gone)
         return count
 
     count = store.write(work)
-    _delete_bytes(store, gone, began)
+    delete_bytes(store, gone, began)
     return count
 
 
@@ -183,6 +192,7 @@ def prune(
 
 def _purge(db: Db, store: OpenStore, session_id: str, gone: set[str]) -> dict[str, int]:
     named = _named(db, store, sessions.get(db, session_id))
+    named |= tree_bundles.drop_all(db, session_id)
     sources = _sources(db, session_id)
     kept_seq = forks.kept_for_forks(db, session_id)
     forget(db, index_of(store), session_id)
@@ -194,7 +204,7 @@ def _purge(db: Db, store: OpenStore, session_id: str, gone: set[str]) -> dict[st
     for model in (Alias, Chat, InboxMessage):
         place = table(model)
         db.connection().execute(delete(place).where(place.c.session_id == session_id))
-    gone |= _drop_blobs(db, store, named)
+    gone |= drop_blobs(db, store, named)
     purged_workflows.note(db, session_id)
     for source_id in sources:
         source = sessions.find(db, source_id)
@@ -248,7 +258,7 @@ def _named(db: Db, store: OpenStore, session: SessionRow) -> set[str]:
     return archive.blobs_named(store.blobs, [rows], [edited, session.prompts])
 
 
-def _delete_bytes(store: OpenStore, blob_ids: set[str], since_s: float) -> None:
+def delete_bytes(store: OpenStore, blob_ids: set[str], since_s: float) -> None:
     """Only after the commit: a blob without a row is an orphan, a row without a blob a lie.
 
     Equal bytes that somebody stored after `since_s` are his; if they are not, they are an orphan.
@@ -257,7 +267,7 @@ def _delete_bytes(store: OpenStore, blob_ids: set[str], since_s: float) -> None:
         store.blobs.delete(blob_id, before_s=since_s)
 
 
-def _drop_blobs(db: Db, store: OpenStore, candidates: set[str]) -> set[str]:
+def drop_blobs(db: Db, store: OpenStore, candidates: set[str]) -> set[str]:
     """Remove the rows of blobs that nobody names any more; their bytes go after the commit."""
     still: set[str] = set()
     ids = sorted(candidates)

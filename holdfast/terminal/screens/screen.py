@@ -141,7 +141,8 @@ class Screens:
         self._shows[number] = (answer, bytearray())
         self._send(FrameType.SHOW, screen, protocol.SCREEN_SHOW.pack(number, flags))
         try:
-            return await asyncio.wait_for(answer, SHOW_TIMEOUT_S)
+            async with asyncio.timeout(SHOW_TIMEOUT_S):
+                return await answer
         except TimeoutError:
             return None
         finally:

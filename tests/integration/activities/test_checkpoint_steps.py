@@ -14,6 +14,7 @@ from holdfast.domain.checkpoint_steps import PauseStep, ResumeStep, RollBackStep
 from holdfast.domain.ids import new_id
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.domain.steps import ProcessesStep
+from holdfast.settings.config import Config
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Project
@@ -50,7 +51,10 @@ class Bench:
         self.workflow = WorkflowDouble(store)
         self.folder = folder
         self.terminal = FakeTerminal()
-        self.steps = CheckpointActivities(store, self._client, folder.parent / "snapshots")
+        self.config = Config()
+        self.steps = CheckpointActivities(
+            store, self._client, folder.parent / "snapshots", lambda: self.config
+        )
         self.environment = ActivityEnvironment()
         helper = AgentSpec(system_prompt="You help.")
         file = ProjectFile(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.domain.ids import new_id
+from holdfast.storage.sessions import runs
 from holdfast.terminal.client import TerminalClient
 from holdfast.terminal.records import Reason, SpawnRequest
 from tests.support.blob_files import damage_prompt
@@ -30,6 +31,10 @@ class Left:
             key=new_id(), session_id=session_id, run_id=run_id, argv=("/bin/sleep", "1000")
         )
         return (await self._client.spawn(request)).key
+
+    async def is_alive(self, key: str) -> bool:
+        """Whether it has not ended."""
+        return (await self._client.info(key)).exit is None
 
     async def killed(self, key: str) -> Reason:
         """Wait until it is over; why."""
@@ -71,3 +76,18 @@ async def test_a_cancelled_run_leaves_no_process(worker: LocalWorker, left: Left
     await worker.cancel(session)
     assert await left.killed(key) is Reason.CANCELLED
     assert (await worker.over(run)).state == "cancelled"
+
+
+async def test_what_was_cancelled_while_its_machine_was_away_is_killed_when_it_is_back(
+    worker: LocalWorker, left: Left
+) -> None:
+    session, other = worker.session(), worker.session()
+    run = (await worker.by_the_book(session, HANGING)).run_id
+    kept_run = (await worker.by_the_book(other, HANGING)).run_id
+    cancelled, kept = await left.start(session, run), await left.start(other, kept_run)
+    await worker.stop_worker()
+    # As when the step that kills was given up: nobody asks this machine any more.
+    worker.store.write(lambda db: runs.close(db, run, state="cancelled"))
+    await worker.start_worker()
+    assert await left.killed(cancelled) is Reason.CANCELLED
+    assert await left.is_alive(kept)

@@ -59,6 +59,7 @@ class Machine:
             "HOLDFAST_TERMINAL_SOCKET": str(self.host.socket),
             "HOLDFAST_HOST_NAME": self.name,
             "HOLDFAST_DRAIN_S": "1",
+            "HOLDFAST_POLLERS_MAX": "20",
         }
         return {**kept, **mine}
 

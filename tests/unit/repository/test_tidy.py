@@ -80,6 +80,19 @@ def _importable_names(path: Path) -> tuple[str, ...]:
     return path.parts[:-1] or (path.stem,)
 
 
+def test_the_product_waits_with_timeouts_that_keep_a_cancellation() -> None:
+    # asyncio.wait_for of Python 3.11 forgets one that comes together with the answer.
+    forgetful = [
+        name
+        for name, module in modules().items()
+        if not name.startswith(("tests/", "scripts/"))
+        and any(
+            isinstance(node, ast.Attribute) and node.attr == "wait_for" for node in ast.walk(module)
+        )
+    ]
+    assert forgetful == []
+
+
 def test_the_architecture_page_names_every_folder() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     folders = {name.split("/")[0] for name in tracked() if "/" in name} - {".ci"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from temporalio.worker import PollerBehaviorAutoscaling, PollerBehaviorSimpleMaximum
 
 from holdfast.settings.config import Config, load_config, parse_config
 from holdfast.settings.environment import Settings, SettingsError
 from holdfast.terminal.cages.limits import CageLimits
+from worker.main import pollers
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +63,19 @@ def test_a_home_too_deep_for_a_socket_gets_a_short_one(tmp_path: Path) -> None:
 def test_a_bind_without_a_port_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_BIND", "localhost")
     with pytest.raises(SettingsError, match="HOLDFAST_BIND: must be host:port"):
+        Settings.load()
+
+
+def test_a_worker_polls_as_ever_or_up_to_a_number_that_is_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert isinstance(pollers(Settings().pollers_max), PollerBehaviorSimpleMaximum)
+    monkeypatch.setenv("HOLDFAST_POLLERS_MAX", "30")
+    grown = pollers(Settings().pollers_max)
+    assert isinstance(grown, PollerBehaviorAutoscaling)
+    assert (grown.minimum, grown.initial, grown.maximum) == (2, 5, 30)
+    monkeypatch.setenv("HOLDFAST_POLLERS_MAX", "4")
+    with pytest.raises(SettingsError, match="HOLDFAST_POLLERS_MAX: must be 0, or 5 to 100"):
         Settings.load()
 
 
