@@ -24,6 +24,7 @@ from holdfast.selftest.fleet.services import (
     Objects,
     Postgres,
     Temporal,
+    binaries,
 )
 from holdfast.selftest.product import NotReady
 from holdfast.selftest.record import Record
@@ -50,6 +51,7 @@ class FleetProduct:
     """Machines with a home each, which share a network, a database, Temporal and blobs."""
 
     def __init__(self, record: Record) -> None:
+        binaries()  # before anything is made
         # Short on purpose: Unix socket paths have a limit of 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="hf-fleet-"))
         # Each machine's home; what tells the homes apart from the projects.

@@ -24,6 +24,7 @@ POSTGRES_PORT, OBJECTS_PORT = 25432, 25000
 DATABASE, USER, BUCKET = "postgres", "postgres", "selftest"
 # A commit that was answered outlives a killed server; the kernel keeps what was written.
 OPTIONS = ("fsync=off", "max_connections=200", "shared_buffers=64MB")
+DEBIANS = Path("/usr/lib/postgresql")
 MISSING = "Postgres' programs are missing (initdb, postgres; Debian: apt-get install postgresql)"
 
 
@@ -149,7 +150,7 @@ class Objects:
 
 def binaries() -> Path:
     """The newest of Debian's versions of Postgres, else what is on the path."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    found = sorted(DEBIANS.glob("*/bin/initdb"))
     if found:
         return found[-1].parent
     on_path = shutil.which("initdb")
