@@ -98,7 +98,6 @@ class FleetProduct:
             self._add(name, "worker")
         for name in APIS:
             self._add(name, "api")
-        self._nurse.start()
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
@@ -170,6 +169,7 @@ class FleetProduct:
         self._postgres.start()
         self._temporal.part.start()
         self._objects.start()
+        self._nurse.start()
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not (
             ports.accepts(self._postgres.address)
@@ -245,7 +245,7 @@ class FleetProduct:
 
     def _look_after(self) -> None:
         while not self._stopping.wait(WATCH_S):
-            for part in self.parts.values():
+            for part in tuple(self.parts.values()):
                 if part.living() is not None or part.starts >= STARTS_MAX:
                     continue
                 words = part.ended_badly() if part.kind in OURS else None
