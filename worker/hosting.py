@@ -15,6 +15,7 @@ import structlog
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
+from holdfast.domain.errors import Unavailable
 from holdfast.domain.events import HostAway, HostBack
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.engine import Db
@@ -80,7 +81,11 @@ class Hosting:
         """Place no more sessions here, and let go of the steps: the next worker takes them."""
         if self._identity is not None:
             host_id = self._identity.id
-            await self._store.awrite(partial(hosts.leave, host_id=host_id))
+            try:
+                await self._store.awrite(partial(hosts.leave, host_id=host_id))
+            except Unavailable as error:
+                # Unheard of for ten seconds, it is away.
+                log.warning("host.left_without_a_word", error=str(error))
         await self._stop_serving()
 
     async def _end_lost(self) -> None:

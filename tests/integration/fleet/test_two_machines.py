@@ -103,6 +103,7 @@ def test_a_terminal_is_opened_resized_read_and_closed_over_the_other_api(
     path = f"/sessions/{session_id}/ptys/{opened['pty_id']}"
     assert story.post(api, f"{path}/resize", {"cols": 91, "rows": 31})["cols"] == 91
     whole = wait_for(lambda: _shown(story, api, path), "the terminal to show everything")
+    assert whole is not None
     assert whole.startswith(f"{machine}".encode())
     assert story.clients[api].delete(path).status_code == 200
     for asked in NAMES:

@@ -122,6 +122,10 @@ def _cut_the_transcript(scene: Scene) -> None:
     )
 
 
+def _delete_the_blob(scene: Scene) -> None:
+    assert scene.store.blobs.delete(scene.blob.id, before_s=time.time() + 60)
+
+
 def _drop_the_transcript(scene: Scene) -> None:
     scene.store.write(lambda db: db.connection().execute(delete(table(PtyTranscript))))
 
@@ -161,7 +165,7 @@ BROKEN: dict[str, tuple[str, Callable[[Scene], None]]] = {
     ),
     "a transcript whose blob is gone": (
         "transcript_lost",
-        lambda scene: scene.store.blobs.delete(scene.blob.id, before_s=time.time() + 60),
+        _delete_the_blob,
     ),
     "a terminal without a transcript": ("transcript_lost", _drop_the_transcript),
 }

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.selftest.fleet import network
 from holdfast.selftest.fleet.network import CLIENTS, Namespaces, Network, make_network
 
 # Nobody listens there: a refusal is an answer, silence is none.
@@ -75,7 +74,7 @@ def test_nothing_is_left_of_a_network(three: Network) -> None:
 
 
 def test_without_root_machines_have_loopback_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     made = make_network()
     assert not made.can_cut
     assert made.words == "loopback addresses; nothing can be cut (not root)"
