@@ -88,6 +88,7 @@ torture: install
 		--hypothesis-seed=$(FUZZ_SEED) -k "fuzz or strangers or hypothesis" tests
 	HOLDFAST_ATTACK_ROUNDS=20 $(BIN)/python -m pytest -q --timeout 3600 $(ATTACKS)
 	for seed in $(SEEDS); do $(BIN)/holdfast selftest --minutes 5 --seed $$seed || exit 1; done
+	for seed in $(SEEDS); do $(BIN)/holdfast selftest --fleet --minutes 5 --seed $$seed || exit 1; done
 
 # Removes each proven behaviour once and sees its tests fail; WORDS: areas, ids or files, CHEAPEST=1: one for each id.
 mutants: install system-packages

@@ -68,6 +68,9 @@ class Gateway:
             if answer.status != 0:
                 raise
             await refusal_answer(Unavailable(STOPPING))(scope, receive, answer.send)
+        except Refusal as refusal:
+            # Outside of the routes: the database fell silent before a key's owner was known.
+            await self._late(scope, receive, answer, refusal_answer(refusal))
         except Exception as error:
             log.error(
                 "%s %s crashed (%s)", scope["method"], scope["path"], request_id, exc_info=error

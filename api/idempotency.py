@@ -20,7 +20,7 @@ from api.errors import error_answer, refusal_answer
 from api.gateway import BODY_BYTES_MAX
 from api.services import Services
 from holdfast.domain.canonical import sha256
-from holdfast.domain.errors import Refusal
+from holdfast.domain.errors import HostIsAway, Refusal
 from holdfast.storage.projects import idempotency
 
 _KEY = re.compile(r"^[\x21-\x7e]{1,255}$")
@@ -77,6 +77,9 @@ class Idempotency:
                     db, operator_id, key, status=taken.status, body=taken.text()
                 )
             )
+        elif taken.error_code() == HostIsAway.code:
+            # The session's workflow answers a command once, with this refusal for ever.
+            await store.awrite(lambda db: idempotency.renew(db, operator_id, key))
         return taken.response()
 
     @asynccontextmanager
@@ -125,6 +128,15 @@ class _Taken:
     def text(self) -> str:
         kind = dict(self._headers).get(b"content-type", b"application/json").decode("latin-1")
         return json.dumps({"type": kind, "body": self._body.decode("utf-8", "replace")})
+
+    def error_code(self) -> str | None:
+        """The code of an answer that is an error; None of any other."""
+        if self.status < 400:
+            return None
+        try:
+            return str(json.loads(self._body)["error"]["code"])
+        except (ValueError, KeyError, TypeError):
+            return None
 
     def response(self) -> Response:
         response = Response(bytes(self._body), status_code=self.status)

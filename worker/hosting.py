@@ -15,6 +15,7 @@ import structlog
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
+from holdfast.domain.errors import Unavailable
 from holdfast.domain.events import HostAway, HostBack
 from holdfast.settings.environment import Settings
 from holdfast.storage.database.engine import Db
@@ -90,7 +91,11 @@ class Hosting:
             await asyncio.gather(self._ending, return_exceptions=True)
         if self._identity is not None:
             host_id = self._identity.id
-            await self._store.awrite(partial(hosts.leave, host_id=host_id))
+            try:
+                await self._store.awrite(partial(hosts.leave, host_id=host_id))
+            except Unavailable as error:
+                # Unheard of for ten seconds, it is away.
+                log.warning("host.left_without_a_word", error=str(error))
         await self._stop_serving()
 
     async def _end_given_up(self) -> None:

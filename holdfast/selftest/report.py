@@ -49,8 +49,10 @@ def verdict(outcome: dict[str, Any], *, home: str | None) -> str:
     """What a person reads at the end."""
     kills = ", ".join(f"{part} {count}" for part, count in sorted(outcome["kills"].items()))
     total = sum(outcome["acknowledged"].values())
-    lines = [
-        f"{sum(outcome['kills'].values())} kills ({kills or 'none'}); {total} commands were "
+    lines = [f"A fleet: {outcome['fleet']}."] if "fleet" in outcome else []
+    noun = "faults" if "fleet" in outcome else "kills"
+    lines += [
+        f"{sum(outcome['kills'].values())} {noun} ({kills or 'none'}); {total} commands were "
         f"acknowledged, {outcome['shell_commands']} shell commands handed over, "
         f"{outcome['frames_seen']} frames watched.",
     ]
@@ -64,8 +66,9 @@ def verdict(outcome: dict[str, Any], *, home: str | None) -> str:
             lines.append(f"  {finding['kind']}: {finding['detail'][:300]}{where}")
         if home is not None:
             lines.append(f"The home was kept for a look: {home}")
+    fleet = "--fleet " if "fleet" in outcome else ""
     lines.append(
-        f"The same choices again: holdfast selftest --seed {outcome['seed']} "
+        f"The same choices again: holdfast selftest {fleet}--seed {outcome['seed']} "
         f"--minutes {outcome['minutes']:g} (moments differ a little from run to run)"
     )
     return "\n".join(lines)

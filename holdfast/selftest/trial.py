@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.selftest import checker, report
 from holdfast.selftest.caller import GaveUp
@@ -19,15 +20,39 @@ TICK_S = 0.5
 SEARCHES_MAX = 2000
 
 
-class Trial:
-    """A product, its clients, its killer and what they noted."""
+class Tortured(Protocol):
+    """What is started, tortured, left to come to rest, and stopped."""
 
-    def __init__(self, seed: str, minutes: float, *, say: Callable[[str], None]) -> None:
+    home: Path
+
+    def start(self) -> None:
+        """Start it, and keep it started; NotReady when it does not come up."""
+
+    def wait_until_ready(self) -> None:
+        """Until it serves; NotReady when it does not."""
+
+    def stop(self) -> int:
+        """A clean stop, once; 0 when it was clean."""
+
+    def clear(self, *, keep_home: bool) -> None:
+        """End what is left, and remove it unless somebody wants to look."""
+
+
+P = TypeVar("P", bound=Tortured)
+R = TypeVar("R", bound=Record)
+
+
+class AnyTrial(Generic[P, R]):
+    """A product, its clients, and what they noted."""
+
+    def __init__(
+        self, seed: str, minutes: float, *, say: Callable[[str], None], record: R, product: P
+    ) -> None:
         self.seed = seed
         self.minutes = minutes
         self.say = say
-        self.record = Record()
-        self.product = Product(self.record)
+        self.record = record
+        self.product = product
         self.drivers: list[Driver] = []
 
     def run(self, *, kills: bool = True) -> tuple[dict[str, Any], str | None]:
@@ -47,19 +72,12 @@ class Trial:
         return outcome, str(self.product.home) if findings else None
 
     def _torture(self, *, kills: bool) -> None:
-        token = self.product.token()
-        for number in range(DRIVERS):
-            folder = self.product.folder / "projects" / str(number)
-            folder.mkdir(parents=True)
-            driver = Driver(number, folder, self.product.url, token, self.record, self.seed)
-            self.drivers.append(driver)
-            driver.start()
-        killer = Killer(self.product, self.record, self.seed)
-        if kills:
-            killer.start()
-        self._wait()
-        if kills:
-            killer.stop()
+        """Drive it for the time that was asked for, with or without faults."""
+        raise NotImplementedError
+
+    def _check(self) -> list[Finding]:
+        """Stop it, and compare what was acknowledged with what it kept."""
+        raise NotImplementedError
 
     def _wait(self) -> None:
         began, total_s = time.monotonic(), self.minutes * 60
@@ -96,6 +114,29 @@ class Trial:
             reply = caller.get("/search", q=word)
             if not reply.ok or not reply.body["items"]:
                 self.record.find("search_missed", f"{word}: {reply.status}")
+
+
+class Trial(AnyTrial[Product, Record]):
+    """One machine, and its killer."""
+
+    def __init__(self, seed: str, minutes: float, *, say: Callable[[str], None]) -> None:
+        record = Record()
+        super().__init__(seed, minutes, say=say, record=record, product=Product(record))
+
+    def _torture(self, *, kills: bool) -> None:
+        token = self.product.token()
+        for number in range(DRIVERS):
+            folder = self.product.folder / "projects" / str(number)
+            folder.mkdir(parents=True)
+            driver = Driver(number, folder, self.product.url, token, self.record, self.seed)
+            self.drivers.append(driver)
+            driver.start()
+        killer = Killer(self.product, self.record, self.seed)
+        if kills:
+            killer.start()
+        self._wait()
+        if kills:
+            killer.stop()
 
     def _check(self) -> list[Finding]:
         self.say("checking the store against what was acknowledged")

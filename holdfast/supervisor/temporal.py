@@ -51,10 +51,12 @@ def unguessable_loopback(port: int) -> str:
     return address if ports.is_free(address, port) else "127.0.0.1"
 
 
-def server_command(settings: Settings, port: int, ui_address: str) -> list[str]:
+def server_command(
+    settings: Settings, port: int, ui_address: str, *, ip: str = "127.0.0.1"
+) -> list[str]:
     """The server as DESIGN section 12 measured it, its file in the home."""
     ui_host, _, ui_port = ui_address.rpartition(":")
-    command = [binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port)]
+    command = [binary(), "server", "start-dev", "--ip", ip, "--port", str(port)]
     command += ["--ui-ip", ui_host, "--ui-port", ui_port, "--ui-public-path", TEMPORAL_UI_PATH]
     command += ["--db-filename", str(settings.temporal_file)]
     command += ["--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"]

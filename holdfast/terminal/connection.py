@@ -75,7 +75,7 @@ class Connection:
         try:
             self._writer.write(data)
             await self._writer.drain()
-        except ConnectionError as error:
+        except OSError as error:
             raise HostLost("the connection to the terminal host broke") from error
 
     def open_channel(self) -> tuple[int, asyncio.Queue[Frame | None]]:
@@ -95,7 +95,7 @@ class Connection:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._writer.close()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
     async def _read(self) -> None:

@@ -132,12 +132,12 @@ def decode_credit(payload: bytes) -> int:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
-    """The next frame, or None at the end of the connection."""
+    """The next frame, or None at the end of the connection, silent or broken as it may be."""
     try:
         header = await reader.readexactly(HEADER.size)
         length, kind, channel = HEADER.unpack(header)
         payload = await reader.readexactly(check_length(length) - (HEADER.size - 4))
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except (asyncio.IncompleteReadError, OSError):
         return None
     return Frame(check_type(kind), channel, payload)
 

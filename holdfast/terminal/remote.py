@@ -1,6 +1,7 @@
 """The terminal host of another machine, reached over TLS by its id."""
 
 import ssl
+import time
 from pathlib import Path
 
 from holdfast.terminal.client import TerminalClient
@@ -8,6 +9,9 @@ from holdfast.terminal.connection import Connection
 from holdfast.terminal.errors import HostLost, HostUnavailable, VersionMismatch
 from holdfast.terminal.identity import Identity
 from holdfast.terminal.tls import dial
+
+# Those who waited while somebody dialled in vain are told so, one after the other, at once.
+FAILURE_KEPT_S = 1.0
 
 
 class RemoteTerminalClient(TerminalClient):
@@ -18,6 +22,7 @@ class RemoteTerminalClient(TerminalClient):
         self.address = address
         self.machine_id = machine_id
         self._folder = folder
+        self._failure, self._failed_at = "", -FAILURE_KEPT_S
 
     async def identity(self) -> Identity:
         """Who answered: the machine that was meant, for its certificate says so."""
@@ -25,13 +30,17 @@ class RemoteTerminalClient(TerminalClient):
         return Identity(str(greeting["id"]), int(greeting["epoch"]))
 
     async def _open(self) -> Connection:
+        if time.monotonic() - self._failed_at < FAILURE_KEPT_S:
+            raise HostUnavailable(self._failure)
         where = f"the terminal host of {self.machine_id} at {self.address}"
         try:
             connection = await Connection.begin(
                 *await dial(self.address, self.machine_id, self._folder)
             )
         except (OSError, ssl.SSLError, ValueError, HostLost, VersionMismatch) as error:
-            raise HostUnavailable(f"{where} does not answer: {error}") from error
+            words = str(error) or "it is silent"
+            self._failure, self._failed_at = f"{where} does not answer: {words}", time.monotonic()
+            raise HostUnavailable(self._failure) from error
         if connection.greeting.get("id") != self.machine_id:
             await connection.close()
             raise HostUnavailable(f"{where} is another machine's")

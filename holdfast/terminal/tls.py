@@ -15,8 +15,9 @@ from holdfast.terminal.errors import HostUnavailable
 
 CA, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 MACHINE, REVOKED = "machine", "revoked"
-DIAL_TIMEOUT_S = 10.0
-SILENCE_S = 15
+# A request of a person may wait for both: a machine that fell silent, and one that does not answer.
+DIAL_TIMEOUT_S = 5.0
+SILENCE_S = 6
 READ_BYTES = 1024 * 1024
 REVOKED_BYTES_MAX = 1024 * 1024
 

@@ -66,6 +66,7 @@ PARTS = (
     Part("memory"),
     Part("caged_runs"),
     Part("fleet"),
+    Part("fleet_runs", rounds=1, timeout_s=1800.0),
     Part("library", "100k"),
     # Its queries are repeated inside; filling it thrice would take a quarter of an hour.
     Part("library", "500k", rounds=1, timeout_s=3600.0),

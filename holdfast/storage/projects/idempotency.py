@@ -54,6 +54,15 @@ def answer(db: Db, operator_id: str, key: str, *, status: int, body: str) -> Non
     )
 
 
+def renew(db: Db, operator_id: str, key: str) -> None:
+    """The act was refused for now and is over: under this key comes another one."""
+    db.connection().execute(
+        update(_keys)
+        .where(_keys.c.operator_id == operator_id, _keys.c.key == key, _keys.c.status.is_(None))
+        .values(command_id=new_id())
+    )
+
+
 def sweep(db: Db, *, keep_ms: int = KEEP_MS) -> int:
     """Forget keys that are too old to be repeated."""
     gone = delete(_keys).where(_keys.c.created_at < now_ms() - keep_ms)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.domain.commands import Command
+from holdfast.domain.errors import HostIsAway
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.projects import idempotency
+from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.trouble import StoreAway
+from holdfast.storage.projects import idempotency, operators
 from tests.support.servers.api_server import ApiServer, Caller
 
 
@@ -53,6 +58,44 @@ def test_a_request_whose_answer_was_lost_is_done_again_under_the_same_command(
     assert again.json()["message"]["id"] == first.json()["message"]["id"]
     asked = [command.command_id for _, command in api.double.asked[-2:]]
     assert asked == [first.json()["message"]["id"]] * 2
+
+
+def test_a_command_that_was_refused_while_a_host_was_away_is_another_one_when_it_comes_again(
+    own_api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, key = own_api.operator(), {"Idempotency-Key": "away"}
+    session = caller.session(caller.project(tmp_path / "work")["id"])
+    refused: set[str] = set()
+    answered = own_api.double.send
+
+    async def send(session: SessionRow, name: str, command: Command) -> Any:
+        """As a workflow does: what it answered once it answers for ever."""
+        if not refused or command.command_id in refused:
+            refused.add(command.command_id)
+            raise HostIsAway("the host north is away")
+        return await answered(session, name, command)
+
+    monkeypatch.setattr(own_api.double, "send", send)
+    first, again = (caller.send(session["id"], "x", **key) for _ in range(2))
+    assert (first.status_code, first.json()["error"]["code"]) == (503, "host_away")
+    assert again.status_code == 202
+    assert caller.send(session["id"], "x", **key).text == again.text
+    caller.close()
+
+
+def test_a_key_whose_owner_cannot_be_read_now_is_a_503(
+    api: ApiServer, caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = caller.session(caller.project(tmp_path / "work")["id"])
+
+    def away(*_: object) -> None:
+        raise StoreAway("the database does not answer; try again")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(operators, "authenticate", away)
+        answer = caller.send(session["id"], "x", **{"Idempotency-Key": "early"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    assert caller.send(session["id"], "x", **{"Idempotency-Key": "early"}).status_code == 202
 
 
 def test_the_same_key_for_another_body_is_a_conflict(caller: Caller, tmp_path: Path) -> None:
