@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.bills import bill
 from activities.context import Context, build
 from activities.heartbeats import beating
+from activities.histories import Histories
 from activities.refusals import answering
 from activities.sessions import CRASHED, CRASHED_WORDS
 from activities.stream import DeltaStream
@@ -64,6 +65,7 @@ class ModelActivities:
     def __init__(self, store: OpenStore, config: Callable[[], Config]) -> None:
         self.store = store
         self.config = config
+        self.histories = Histories()
 
     @activity.defn(name="call_model")
     @answering
@@ -139,6 +141,7 @@ class ModelActivities:
             step.session_id,
             agent_path=step.agent_path,
             invocation_id=step.invocation_id,
+            histories=self.histories,
         )
 
     async def _after_a_crash(self, step: ModelStep) -> None:

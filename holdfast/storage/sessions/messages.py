@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, func, select
+from sqlalchemy import ColumnElement, bindparam, exists, func, select
 from sqlmodel import select as select_rows
 
 from holdfast.domain.clock import now_ms
@@ -59,6 +59,24 @@ _HISTORY = (
     )
     .order_by(_messages.c.seq)
 )
+# The change counter comes with the rows: as it was when they were read, on Postgres too.
+_CHANGE = select(_sessions.c.change_seq).where(_sessions.c.id == bindparam(KEY))
+_HISTORY_FROM = (
+    select_rows(Message, _CHANGE.scalar_subquery())
+    .where(
+        _messages.c.session_id == bindparam(KEY),
+        _messages.c.seq >= bindparam("from"),
+        _messages.c.agent_path == bindparam("path"),
+        _messages.c.invocation_id.is_not_distinct_from(bindparam("invocation")),
+        # Looked up row by row: there are few, and a session may have thousands superseded.
+        ~exists().where(
+            _supersessions.c.session_id == bindparam(KEY),
+            _supersessions.c.message_id == _messages.c.id,
+            _supersessions.c.undone_change.is_(None),
+        ),
+    )
+    .order_by(_messages.c.seq)
+)
 
 
 def append(
@@ -101,10 +119,18 @@ def find(db: Db, message_id: str) -> Message | None:
 
 
 def history(
-    db: Db, session_id: str, *, agent_path: str = "primary", invocation_id: str | None = None
+    db: Db,
+    session_id: str,
+    *,
+    agent_path: str = "primary",
+    invocation_id: str | None = None,
+    chain: list[Level] | None = None,
 ) -> list[Message]:
-    """What an agent's model sees: its own messages that are not superseded, in order."""
-    chain = levels(db, session_id)
+    """What an agent's model sees: its own messages that are not superseded, in order.
+
+    `chain` is the session's `levels`, when the caller knows them.
+    """
+    chain = levels(db, session_id) if chain is None else chain
     if len(chain) == 1:
         values = {KEY: session_id, "path": agent_path, "invocation": invocation_id}
         return list(db.exec(_HISTORY, params=values))
@@ -118,6 +144,15 @@ def history(
     # The database leaves out what is superseded: of a long session that is nearly everything.
     mine &= _messages.c.id.not_in(select(_supersessions.c.message_id).where(live_in(chain)))
     return _read(db, chain, after_seq=0, limit=None, where=mine)
+
+
+def history_from(
+    db: Db, session_id: str, seq: int, *, agent_path: str, invocation_id: str | None
+) -> tuple[int | None, list[Message]]:
+    """Those of `history` that are the session's own, from `seq` on, and its change counter."""
+    values = {KEY: session_id, "from": seq, "path": agent_path, "invocation": invocation_id}
+    found = list(db.exec(_HISTORY_FROM, params=values))
+    return (found[0][1] if found else None), [row for row, _ in found]
 
 
 def page(
