@@ -13,7 +13,7 @@ from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
 from holdfast.storage.log import events, frames
 from holdfast.storage.moves import heads
-from holdfast.storage.sessions import messages, sessions
+from holdfast.storage.sessions import messages, runs, sessions
 from tests.support.local_worker import LocalWorker, script
 from tests.support.sample_library import SampleLibrary
 from tests.support.stored_rows import frames_of
@@ -108,12 +108,21 @@ def test_what_is_said_in_a_transaction_that_fails_is_not_kept(library: SampleLib
 
 
 def test_a_head_counts_the_events_of_its_own_transaction(library: SampleLibrary) -> None:
-    session_id = library.session()
+    session_id, run_id = library.session(), new_id()
     blobs = library.store.blobs  # type: ignore[attr-defined]
 
     def end(db: Db) -> str:
-        events.append(db, session_id, ended(session_id), ended(session_id))
-        return heads.create(db, blobs, session_id)
+        runs.create(
+            db,
+            run_id=run_id,
+            session_id=session_id,
+            message_id=None,
+            user_id="u",
+            state="running",
+            preview="",
+        )
+        events.append(db, session_id, ended(session_id))
+        return heads.create(db, blobs, session_id, run_id=run_id)
 
     head_id = library.store.write(end)
     counted = heads.root(blobs, head_id)["counters"]["events"]
