@@ -143,11 +143,9 @@ def move(
 def running_count(db: Db, project_id: str, operator_id: str) -> RunningCount:
     """How many run now in the project and for the operator."""
     found = slots(db, project_id, operator_id)
+    in_project, limit, for_operator = found.in_project, found.project_limit, found.for_operator
     return RunningCount(
-        project_id=project_id,
-        running=found.in_project,
-        limit=found.project_limit,
-        operator_running=found.for_operator,
+        project_id=project_id, running=in_project, limit=limit, operator_running=for_operator
     )
 
 
