@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+from activities.histories import Histories, History, as_turn
 from activities.tools.requests import caller_of
 from holdfast.agent.compaction import due, usable
-from holdfast.agent.conversation import ToolCall, Turn
+from holdfast.agent.conversation import Turn
 from holdfast.agent.prompts import TodoItem, has_todo_result, system_prompt, todo_reminder
 from holdfast.agent.routes import Route, resolve
 from holdfast.agent.tokens import context_size, context_window, estimate_tools, estimate_turns
@@ -23,9 +24,8 @@ from holdfast.storage.database.tables import Message, SessionRow
 from holdfast.storage.issues import todos
 from holdfast.storage.moves import compactions, prompt_edits
 from holdfast.storage.projects import projects
-from holdfast.storage.sessions import messages, requests, sessions
+from holdfast.storage.sessions import requests, sessions
 
-ROLES = {"operator": "user", "primary": "assistant", "subagent": "assistant", "tool": "tool"}
 SUMMARY = "summary"
 ANSWERS = ("primary", "subagent")
 # Above that a report is no count of what was sent: prose has four characters a token.
@@ -78,8 +78,9 @@ def build(
     *,
     agent_path: str = "primary",
     invocation_id: str | None = None,
+    histories: Histories | None = None,
 ) -> Context:
-    """The context of an agent as it is now."""
+    """The context of an agent as it is now; of what `histories` know, only the rest is read."""
     session = sessions.get(db, session_id)
     project_file = projects.file_of(db, session)
     spec = project_file.agent(agent_path)
@@ -94,9 +95,11 @@ def build(
         tools=tools,
         subagents={name: one.description or "" for name, one in spec.subagents.items()},
     )
-    rows = messages.history(db, session_id, agent_path=agent_path, invocation_id=invocation_id)
-    shown = in_order(rows)
-    turns = [Turn("system", prompt), *(as_turn(row) for row in shown)]
+    history = (histories or Histories()).of(
+        db, session, agent_path=agent_path, invocation_id=invocation_id
+    )
+    rows, shown = history.rows, in_order(history.rows)
+    turns = [Turn("system", prompt), *_turns_of(history, shown)]
     reminder = _reminder(db, session, turns) if root else None
     if reminder is not None:
         turns.append(reminder)
@@ -123,22 +126,16 @@ def build(
 def in_order(rows: list[Message]) -> list[Message]:
     """Summaries stand where what they sum up stood: before everything that is left."""
     summaries = [row for row in rows if row.meta.get("kind") == SUMMARY]
+    if not summaries:
+        return rows
     return summaries + [row for row in rows if row.meta.get("kind") != SUMMARY]
 
 
-def as_turn(message: Message) -> Turn:
-    """A stored message in no provider's dialect."""
-    calls = tuple(
-        ToolCall(one["id"], one["name"], one.get("arguments") or {})
-        for one in message.tool_calls or ()
-    )
-    return Turn(
-        ROLES.get(message.role, "system"),  # type: ignore[arg-type]
-        message.content,
-        tool_calls=calls,
-        tool_call_id=message.tool_call_id,
-        tool_name=message.tool_name,
-    )
+def _turns_of(history: History, shown: list[Message]) -> list[Turn]:
+    if shown is history.rows:
+        return history.turns
+    turn_of = {row.id: turn for row, turn in zip(history.rows, history.turns, strict=True)}
+    return [turn_of[row.id] for row in shown]
 
 
 def _estimated(turns: list[Turn], tools: list[ToolSpec]) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
 
-from activities.context import Context, as_turn, build, in_order
+from activities.context import Context, build, in_order
+from activities.histories import as_turn
 from holdfast.agent.compaction import CompactionPlan, Entry, plan, usable
 from holdfast.agent.conversation import Turn
 from holdfast.agent.summary import SUMMARY_TOKENS_MAX, summary_text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from holdfast.agent.text import clean
 
@@ -70,6 +70,9 @@ class ModelAnswer:
     cost_source: str | None = None
 
 
+Part = TypeVar("Part", Turn, ToolCall)
+
+
 def repair(turns: Iterable[Turn]) -> list[Turn]:
     """The same conversation, valid for OpenAI and Anthropic; repairing twice changes nothing.
 
@@ -77,8 +80,10 @@ def repair(turns: Iterable[Turn]) -> list[Turn]:
     `INTERRUPTED`, a result without a call and a second result or call of one id are left out.
     """
     known = [_portable(turn) for turn in turns]
+    results = _results(known)
     repaired: list[Turn] = []
     called: set[str] = set()
+    begun = False  # somebody but the system has spoken
     for position, turn in enumerate(known):
         if turn.role == "tool":
             continue
@@ -86,12 +91,23 @@ def repair(turns: Iterable[Turn]) -> list[Turn]:
         if not turn.text.strip() and not calls:
             if turn.role == "user":
                 repaired.append(Turn("user", EMPTY))
+                begun = True
             continue
-        if turn.role == "assistant" and all(earlier.role == "system" for earlier in repaired):
+        if turn.role == "assistant" and not begun:
             repaired.append(Turn("user", CONTINUED))
-        repaired.append(replace(turn, tool_calls=calls, tool_call_id=None, tool_name=None))
-        repaired.extend(_result(call, known[position + 1 :]) for call in calls)
+        begun = begun or turn.role != "system"
+        repaired.append(_with(turn, tool_calls=calls, tool_call_id=None, tool_name=None))
+        repaired.extend(_result(call, known, results, position) for call in calls)
     return repaired
+
+
+def _results(known: Sequence[Turn]) -> dict[str | None, list[int]]:
+    """Where the results of each call stand."""
+    found: dict[str | None, list[int]] = {}
+    for position, turn in enumerate(known):
+        if turn.role == "tool":
+            found.setdefault(turn.tool_call_id, []).append(position)
+    return found
 
 
 def _first_of_each(calls: Iterable[ToolCall], called: set[str]) -> tuple[ToolCall, ...]:
@@ -103,22 +119,32 @@ def _first_of_each(calls: Iterable[ToolCall], called: set[str]) -> tuple[ToolCal
     return tuple(fresh)
 
 
-def _result(call: ToolCall, later: Iterable[Turn]) -> Turn:
-    for turn in later:
-        if turn.role == "tool" and turn.tool_call_id == call.id:
-            return Turn("tool", turn.text, tool_call_id=call.id, tool_name=call.name)
+def _result(
+    call: ToolCall, known: Sequence[Turn], results: dict[str | None, list[int]], after: int
+) -> Turn:
+    """The first result of the call that comes after it."""
+    for position in results.get(call.id, ()):
+        if position > after:
+            return _with(known[position], tool_calls=(), tool_name=call.name)
     return Turn("tool", INTERRUPTED, tool_call_id=call.id, tool_name=call.name)
 
 
 def _portable(turn: Turn) -> Turn:
     text = clean(turn.text)
     if turn.role == "tool":
-        return replace(turn, text=text, tool_call_id=portable_id(turn.tool_call_id or ""))
+        return _with(turn, text=text, tool_call_id=portable_id(turn.tool_call_id or ""))
     calls = tuple(
-        replace(call, id=portable_id(call.id), name=_portable_name(call.name))
+        _with(call, id=portable_id(call.id), name=_portable_name(call.name))
         for call in turn.tool_calls
     )
-    return replace(turn, text=text, tool_calls=calls)
+    return _with(turn, text=text, tool_calls=calls)
+
+
+def _with(part: Part, **fields: Any) -> Part:
+    """The same part when its fields are so already: of a long conversation nearly all are."""
+    if all(getattr(part, name) == value for name, value in fields.items()):
+        return part
+    return replace(part, **fields)
 
 
 def portable_id(provider_id: str) -> str:

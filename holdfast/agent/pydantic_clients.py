@@ -68,13 +68,14 @@ def _http_client(route: Route) -> httpx2.AsyncClient:
 
 # Each builder imports its own SDK: one alone takes half a second.
 def _openai(route: Route, http: httpx2.AsyncClient) -> Model:
-    from openai import AsyncOpenAI  # noqa: PLC0415
     from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
     from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
     from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
 
+    from holdfast.agent.openai_client import PlainOpenAI  # noqa: PLC0415
+
     # Retries are the workflow's: an SDK that retries too would multiply them.
-    client = AsyncOpenAI(
+    client = PlainOpenAI(
         base_url=route.base_url, api_key=_key(route), max_retries=0, http_client=http
     )
     profile = OpenAIModelProfile()
@@ -86,15 +87,16 @@ def _openai(route: Route, http: httpx2.AsyncClient) -> Model:
 
 
 def _ollama(route: Route, http: httpx2.AsyncClient) -> Model:
-    from openai import AsyncOpenAI  # noqa: PLC0415
     from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
     from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
     from pydantic_ai.providers.ollama import OllamaProvider  # noqa: PLC0415
 
+    from holdfast.agent.openai_client import PlainOpenAI  # noqa: PLC0415
+
     base_url = (route.base_url or OLLAMA_URL).rstrip("/")
     if not base_url.endswith("/v1"):
         base_url += "/v1"
-    client = AsyncOpenAI(
+    client = PlainOpenAI(
         base_url=base_url, api_key=route.api_key or KEYLESS, max_retries=0, http_client=http
     )
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)

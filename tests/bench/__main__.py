@@ -1,4 +1,4 @@
-"""`make bench`: every measurement, one table, appended to docs/benchmarks.md.
+"""`make bench`: every measurement, one table, on top of docs/benchmarks.md.
 
 Each part runs in a process of its own, three times: one that fails takes only its rows along.
 Names of parts as arguments choose some of them; HOLDFAST_BENCH_TINY=1 only shows that they work
@@ -21,10 +21,13 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 HEAD = """\
 # Benchmarks
 
-Written by `make bench`, newest last. Each number is the middle of the runs of its part, beside the
-raw limit measured in the same runs, where there is one. The noise is the half-width of the middle
-half of the repeats inside a run, then the lowest and the highest run.
+Written by `make bench`, newest first; older tables are folded away below. Each number is the
+middle of the runs of its part, beside the raw limit measured in the same runs, where there is one.
+The noise is the half-width of the middle half of the repeats inside a run, then the lowest and the
+highest run.
 """
+FOLD = "<details>\n<summary>Older measurements, newest first</summary>\n\n"
+FOLD_END = "</details>\n"
 
 
 def main(chosen: list[str]) -> int:
@@ -41,9 +44,18 @@ def main(chosen: list[str]) -> int:
     sys.stdout.write(report)
     if not TINY:
         before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
-        text = f"{before}\n## {_heading(began, load)}\n\n{report}"
-        PAGE.write_text(text, encoding="utf-8")
+        newest = f"## {_heading(began, load)}\n\n{report}"
+        PAGE.write_text(with_newest(before, newest), encoding="utf-8")
     return 1 if failures else 0
+
+
+def with_newest(page: str, newest: str) -> str:
+    """The page with this section on top; what was there is folded away."""
+    opening, _, folded = page.partition(FOLD)
+    head, begins, shown = opening.partition("\n## ")
+    older = folded.removesuffix(FOLD_END)
+    before = f"## {shown.strip()}\n\n" if begins else ""
+    return f"{head}\n{newest}\n{FOLD}{before}{older}{FOLD_END}"
 
 
 def table(rows: list[Row]) -> str:

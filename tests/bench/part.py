@@ -62,6 +62,7 @@ PARTS = (
     Part("terminals"),
     Part("keystrokes"),
     Part("forking"),
+    Part("long_sessions"),
     Part("consistency", rounds=1),
     Part("memory"),
     Part("caged_runs"),

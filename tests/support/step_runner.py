@@ -31,7 +31,13 @@ class StepRunner:
     """One operator, one project, one session."""
 
     def __init__(
-        self, store: OpenStore, folder: Path, text: str = QUIET, *, host: TestHost | None = None
+        self,
+        store: OpenStore,
+        folder: Path,
+        text: str = QUIET,
+        *,
+        host: TestHost | None = None,
+        operator: str = "alice",
     ) -> None:
         self.store = store
         self.folder = folder
@@ -46,9 +52,9 @@ class StepRunner:
         loaded = project_file.load(folder)
 
         def prepare(db: Db) -> tuple[str, str]:
-            operator = operators.add(db, "alice")
-            project, _ = projects.load(db, operator.id, loaded, trust=True)
-            return operator.id, project.id
+            owner = operators.add(db, operator).id
+            project, _ = projects.load(db, owner, loaded, trust=True)
+            return owner, project.id
 
         self.operator_id, self.project_id = store.write(prepare)
         self.session_id = self.session()

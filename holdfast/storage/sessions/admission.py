@@ -59,7 +59,9 @@ def admit(db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str
     frames.append(db, session_id, ("message", {"message": message_json(message, [])}))
     if full:
         return _queue(db, session_id, run_id, message_id, full)
-    moved = sessions.move(db, session_id, Action.START, "message", run_id=run_id, active_run=run_id)
+    moved = sessions.move(
+        db, session_id, Action.START, "message", run_id=run_id, locked=session, active_run=run_id
+    )
     return Admitted(State(moved.state), run_id, message_id)
 
 
@@ -72,7 +74,7 @@ def start_queued(db: Db, session_id: str, user_id: str, *, trigger: str = "resum
     require_slot(db, session)
     runs.start(db, session.active_run)
     sessions.move(db, session_id, Action.START, trigger, run_id=session.active_run)
-    running, _ = sessions.project_slots(db, session.project_id)
+    running = sessions.slots(db, session.project_id, session.created_by).in_project
     resumed = SessionResumedFromQueue(
         session_id=session_id, run_id=session.active_run, user_id=user_id, running_count=running
     )
@@ -113,10 +115,11 @@ def full_because(db: Db, session: SessionRow) -> tuple[str, int, int] | None:
     if db.get_bind().dialect.name == "postgresql":
         key = crc32(session.created_by.encode())
         db.connection().execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-    running, limit = sessions.project_slots(db, session.project_id)
+    found = sessions.slots(db, session.project_id, session.created_by)
+    running, limit = found.in_project, found.project_limit
     if running >= limit:
         return "per_project", running, limit
-    running, limit = sessions.operator_slots(db, session.created_by)
+    running, limit = found.for_operator, found.operator_limit
     if running >= limit:
         return "per_operator", running, limit
     return None

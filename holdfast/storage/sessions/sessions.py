@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, ScalarSelect, Table, bindparam, func, select
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import RunningCount, SessionCreated, SessionState
 from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import KEY, change, find_row, insert_once, made, table
+from holdfast.storage.database.rows import change, find_row, insert_once, made, table
 from holdfast.storage.database.tables import Operator, Project, SessionRow
-from holdfast.storage.log import events
+from holdfast.storage.log import events, written_at_commit
 from holdfast.storage.projects import quotas
 
 _sessions, _projects, _operators = table(SessionRow), table(Project), table(Operator)
 OPERATOR_LIMIT = 16
 
 
-def _running_where(whose: ColumnElement[str]) -> Select[Any]:
+@dataclass(frozen=True)
+class Slots:
+    """How many sessions run in a project and for an operator, and how many may."""
+
+    in_project: int
+    project_limit: int
+    for_operator: int
+    operator_limit: int
+
+
+def _running(whose: ColumnElement[str], key: str) -> ScalarSelect[Any]:
     running = _sessions.c.state == State.RUNNING.value
-    return select(func.count()).where(running, whose == bindparam(KEY))
+    return select(func.count()).where(running, whose == bindparam(key)).scalar_subquery()
 
 
-_RUNNING_IN_PROJECT = _running_where(_sessions.c.project_id)
-_RUNNING_FOR_OPERATOR = _running_where(_sessions.c.created_by)
-_PROJECT_LIMIT = select(_projects.c.running_limit).where(_projects.c.id == bindparam(KEY))
-_OPERATOR_LIMIT = select(_operators.c.running_limit).where(_operators.c.id == bindparam(KEY))
+def _limit(place: Table, key: str) -> ScalarSelect[Any]:
+    return select(place.c.running_limit).where(place.c.id == bindparam(key)).scalar_subquery()
+
+
+_SLOTS = select(
+    _running(_sessions.c.project_id, "project"),
+    _limit(_projects, "project"),
+    _running(_sessions.c.created_by, "operator"),
+    _limit(_operators, "operator"),
+)
 
 
 def create(db: Db, row: SessionRow) -> SessionRow:
@@ -50,7 +67,8 @@ def create(db: Db, row: SessionRow) -> SessionRow:
 
 
 def find(db: Db, session_id: str) -> SessionRow | None:
-    """The session, or None."""
+    """The session, or None; its counters count what this transaction has added to its logs."""
+    written_at_commit.write(db)
     return find_row(db, SessionRow, session_id)
 
 
@@ -76,6 +94,7 @@ def count_by_state(db: Db) -> dict[str, int]:
 
 def lock(db: Db, session_id: str) -> SessionRow:
     """The session, held against other writers until this transaction ends."""
+    written_at_commit.write(db)
     row = find_row(db, SessionRow, session_id, lock=True)
     if row is None:
         raise NotFound("Session not found.")
@@ -90,13 +109,15 @@ def move(
     *,
     run_id: str | None = None,
     queued_reason: str | None = None,
+    locked: SessionRow | None = None,
     **columns: Any,
 ) -> SessionRow:
     """Move the session along the table, with `columns` changed in the same statement.
 
-    The row that it answers is as it was before the move's own events.
+    `locked` is its row, when this transaction holds it. The row that it answers is as it was
+    before the move's own events.
     """
-    session = lock(db, session_id)
+    session = locked or lock(db, session_id)
     before = State(session.state)
     after = next_state(before, action)
     changed = {"state": after.value, "version": session.version + 1, "updated_at": now_ms()}
@@ -121,8 +142,8 @@ def move(
 
 def running_count(db: Db, project_id: str, operator_id: str) -> RunningCount:
     """How many run now in the project and for the operator."""
-    in_project, limit = project_slots(db, project_id)
-    for_operator, _ = operator_slots(db, operator_id)
+    found = slots(db, project_id, operator_id)
+    in_project, limit, for_operator = found.in_project, found.project_limit, found.for_operator
     return RunningCount(
         project_id=project_id, running=in_project, limit=limit, operator_running=for_operator
     )
@@ -130,16 +151,18 @@ def running_count(db: Db, project_id: str, operator_id: str) -> RunningCount:
 
 def project_slots(db: Db, project_id: str) -> tuple[int, int]:
     """Running sessions of a project, and its limit."""
-    running = _number(db, _RUNNING_IN_PROJECT, project_id)
-    return running or 0, _number(db, _PROJECT_LIMIT, project_id) or 0
+    found = slots(db, project_id, "")
+    return found.in_project, found.project_limit
 
 
 def operator_slots(db: Db, operator_id: str) -> tuple[int, int]:
     """Running sessions of an operator, and the limit."""
-    running = _number(db, _RUNNING_FOR_OPERATOR, operator_id)
-    return running or 0, _number(db, _OPERATOR_LIMIT, operator_id) or OPERATOR_LIMIT
+    found = slots(db, "", operator_id)
+    return found.for_operator, found.operator_limit
 
 
-def _number(db: Db, statement: Select[Any], key: str) -> int | None:
-    found = db.connection().execute(statement, {KEY: key}).scalar()
-    return None if found is None else int(found)
+def slots(db: Db, project_id: str, operator_id: str) -> Slots:
+    """Running sessions of a project and of an operator, with their limits."""
+    keys = {"project": project_id, "operator": operator_id}
+    in_project, limit, for_operator, own = db.connection().execute(_SLOTS, keys).one()
+    return Slots(in_project, limit or 0, for_operator, own or OPERATOR_LIMIT)

@@ -114,6 +114,7 @@ def close(
         db,
         call.session_id,
         id=message_id,
+        known_new=True,
         run_id=call.run_id,
         role="tool",
         agent_path=call.caller,

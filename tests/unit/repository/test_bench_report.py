@@ -46,6 +46,25 @@ def test_the_other_parts_are_reported_when_one_fails(
     assert f"Failed: {PARTS[0].name}, run 1 of 1: it broke" in said
 
 
+def test_the_newest_table_is_on_top_and_the_older_ones_are_folded() -> None:
+    page = bench.with_newest("# Head\n", "## one\n\nrows\n")
+    page = bench.with_newest(page, "## two\n\nrows\n")
+    page = bench.with_newest(page, "## three\n\nrows\n")
+    assert page.splitlines()[0] == "# Head"
+    assert [page.index(part) for part in ("## three", "<details>", "## two", "## one")] == sorted(
+        page.index(part) for part in ("## three", "<details>", "## two", "## one")
+    )
+    assert page.count("## ") == 3
+    assert page.count("</details>") == 1
+    assert page.endswith("</details>\n")
+
+
+def test_the_page_of_benchmarks_is_short_above_its_history() -> None:
+    above, fold, _ = bench.PAGE.read_text(encoding="utf-8").partition(bench.FOLD)
+    assert fold
+    assert len(above.splitlines()) <= 150
+
+
 # Every number that an issue asks `make bench` for, by the beginning of its row.
 ASKED_FOR = (
     *("start until ready, new home", "start until ready, used home"),
@@ -73,7 +92,7 @@ def measured() -> dict[str, list[str]]:
     """The newest row of each name on the page, as its cells."""
     lines = bench.PAGE.read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:2] == "| "]
-    return {row[0]: row for row in rows if len(row) == 6}
+    return {row[0]: row for row in reversed(rows) if len(row) == 6}  # the newest is on top
 
 
 @pytest.mark.parametrize("name", ASKED_FOR)
