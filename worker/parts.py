@@ -9,6 +9,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.approvals import ApprovalActivities
 from activities.checkpoints import CheckpointActivities
 from activities.compaction.steps import CompactionActivities
 from activities.hosts import HostActivities
@@ -77,6 +78,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         pausing.save_before_run,
         terminals.cage_trouble,
         host=terminals.identity,
+        config=config,
     )
     placing = HostActivities(store, terminals, config)
     families: list[object] = [
@@ -87,6 +89,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         CompactionActivities(store, config, terminals),
         SubagentActivities(store),
         placing,
+        ApprovalActivities(store),
         MemoryActivities(store, pool),
     ]
     steps = [step for family in families for step in _steps(family)]

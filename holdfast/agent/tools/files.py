@@ -97,7 +97,7 @@ def _page(lines: list[str]) -> list[str]:
 
 def write_file(arguments: WriteFileArguments, place: Confined) -> dict[str, Any]:
     """Replace or create a file, all of it or nothing."""
-    content = _bytes(arguments.content)
+    content = encoded(arguments.content)
     name, created = confined.write(place, arguments.path, content)
     return {"path": name, "bytes": len(content), "created": created}
 
@@ -105,7 +105,14 @@ def write_file(arguments: WriteFileArguments, place: Confined) -> dict[str, Any]
 def edit_file(arguments: EditFileArguments, place: Confined) -> dict[str, Any]:
     """Replace one exact text, or every match of it."""
     name, content = confined.read(place, arguments.path)
-    old, new = _bytes(arguments.old_string), _bytes(arguments.new_string)
+    changed, matches = edited(arguments, name, content)
+    confined.write(place, arguments.path, changed)
+    return {"path": name, "replacements": matches}
+
+
+def edited(arguments: EditFileArguments, name: str, content: bytes) -> tuple[bytes, int]:
+    """The content with its text replaced, and how often."""
+    old, new = encoded(arguments.old_string), encoded(arguments.new_string)
     if old == new:
         raise ToolProblem("old_string and new_string are the same.")
     if old not in content and b"\r\n" in content:
@@ -125,8 +132,7 @@ def edit_file(arguments: EditFileArguments, place: Confined) -> dict[str, Any]:
     changed = content.replace(old, new)
     if len(changed) > FILE_BYTES_MAX:
         raise ToolProblem(f"{name} would grow beyond 16 MiB.")
-    confined.write(place, arguments.path, changed)
-    return {"path": name, "replacements": matches}
+    return changed, matches
 
 
 def list_files(arguments: ListFilesArguments, place: Confined) -> dict[str, Any]:
@@ -142,7 +148,8 @@ def grep(arguments: GrepArguments, place: Confined) -> dict[str, Any]:
     return SEARCHES.search(place, arguments.model_dump())
 
 
-def _bytes(text: str) -> bytes:
+def encoded(text: str) -> bytes:
+    """The bytes of a text for a file; ToolProblem for what no file can hold."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

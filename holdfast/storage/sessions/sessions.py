@@ -21,8 +21,8 @@ OPERATOR_LIMIT = 16
 
 
 def _running_where(whose: ColumnElement[str]) -> Select[Any]:
-    running = _sessions.c.state == State.RUNNING.value
-    return select(func.count()).where(running, whose == bindparam(KEY))
+    running = _sessions.c.state == State.RUNNING.value, _sessions.c.without_slot.is_(False)
+    return select(func.count()).where(*running, whose == bindparam(KEY))
 
 
 _RUNNING_IN_PROJECT = _running_where(_sessions.c.project_id)
@@ -100,6 +100,8 @@ def move(
     before = State(session.state)
     after = next_state(before, action)
     changed = {"state": after.value, "version": session.version + 1, "updated_at": now_ms()}
+    if after not in (State.RUNNING, State.PAUSED):
+        columns["without_slot"] = False  # it was a run's that is over
     change(db, SessionRow, session_id, **{**changed, **columns})
     moved = SessionState(
         session_id=session_id,
