@@ -80,7 +80,7 @@ def described(spec: ToolSpec, arguments: Any, folder: str) -> Call:
 
 def path_forms(path: str, folder: str) -> tuple[str, ...]:
     """The ways in which a rule may name a path: below the working directory, and absolute."""
-    whole = os.path.normpath(os.path.join(folder, path))
+    whole = os.path.normpath(PurePosixPath(folder) / path)
     try:
         return (str(PurePosixPath(whole).relative_to(folder)), whole)
     except ValueError:

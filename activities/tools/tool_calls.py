@@ -153,9 +153,9 @@ class ToolActivities:
             return request
         session_id, run_id = request.session.id, request.call.run_id
         async with beating():
-            while not await self.store.awrite(
-                lambda db: admission.take_slot(db, session_id, run_id)
-            ):
+            while True:
+                if await self.store.awrite(lambda db: admission.take_slot(db, session_id, run_id)):
+                    break
                 await asyncio.sleep(SLOT_LOOK_S)
         request = await self._request(step, trouble, look_only=look_only)
         return replace(request, took_slot=True)

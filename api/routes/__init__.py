@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from api.routes import (
     admin,
+    approvals,
     audit,
     chats,
     checkpoints,
@@ -47,6 +48,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     checkpoints.router,
     heads.router,
     compactions.router,
+    approvals.router,
     issues.router,
     memory.router,
     hosts.router,

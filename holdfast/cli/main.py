@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli.commands import (
     administration,
+    approvals,
     attachment,
     checkpoints,
     fleet,
@@ -52,6 +53,7 @@ for module in (
     attachment,
     terminals,
     checkpoints,
+    approvals,
     library,
     history,
     administration,
