@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from holdfast.domain.errors import NotFound
 from holdfast.domain.permissions.approval_steps import Decided, DecideStep
 from holdfast.domain.permissions.globs import escaped
 from holdfast.storage.approvals import approvals, permissions
+from holdfast.storage.database.blobs import BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Operator
@@ -40,17 +42,20 @@ class ApprovalActivities:
     @answering
     async def decide_approval(self, step: DecideStep) -> Decided:
         """Store an answer. Safe to repeat: what was answered stays as it is."""
-        words = self._words(step.words_id)
-        return await self.store.awrite(lambda db: _decide(db, step, words))
-
-    def _words(self, words_id: str | None) -> Words:
-        if words_id is None:
-            return Words()
-        value: dict[str, Any] = self.store.blobs.read_json(words_id)
-        return Words(value.get("note"), value.get("pattern"))
+        words = await asyncio.to_thread(read_words, self.store.blobs, step.words_id)
+        return await self.store.awrite(lambda db: decide(db, step, words))
 
 
-def _decide(db: Db, step: DecideStep, words: Words) -> Decided:
+def read_words(blobs: BlobStore, words_id: str | None) -> Words:
+    """The words that the API staged, if there are any."""
+    if words_id is None:
+        return Words()
+    value: dict[str, Any] = blobs.read_json(words_id)
+    return Words(value.get("note"), value.get("pattern"))
+
+
+def decide(db: Db, step: DecideStep, words: Words) -> Decided:
+    """Answer what is pending, and remember the answer where that is asked for."""
     approval = approvals.find(db, step.approval_id)
     if approval is None or approval.session_id != step.session_id:
         raise NotFound("no such approval")

@@ -212,6 +212,8 @@ class AgentLoop:
             await self._approved(seen.asked)
 
     async def _approved(self, asked: Asked) -> None:
+        # A step that ends well hides a cancellation that came meanwhile: nobody may wait then.
+        await self.gate.passed()
         await self.host.approvals.answered(asked)
         await self.gate.passed()
 

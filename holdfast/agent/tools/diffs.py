@@ -36,8 +36,10 @@ def unified(name: str, before: bytes, after: bytes) -> str:
         return f"{name}: a binary file of {len(after)} bytes (before: {len(before)})\n"
     if len(before) + len(after) > COMPARED_BYTES_MAX:
         return f"{name}: {len(after)} bytes (before: {len(before)}), too many to compare\n"
-    lines = [text.decode("utf-8", "replace").splitlines(keepends=True) for text in (before, after)]
-    parts = difflib.unified_diff(*lines, fromfile=f"a/{name}", tofile=f"b/{name}")
+    old, new = (
+        text.decode("utf-8", "replace").splitlines(keepends=True) for text in (before, after)
+    )
+    parts = difflib.unified_diff(old, new, fromfile=f"a/{name}", tofile=f"b/{name}")
     whole = "".join(one if one.endswith("\n") else f"{one}\n" for one in parts)
     raw = whole.encode("utf-8", "surrogatepass")
     if len(raw) <= DIFF_BYTES_MAX:

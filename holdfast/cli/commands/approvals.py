@@ -73,9 +73,7 @@ def deny(
 
 def permissions(
     session: SessionOption = None,
-    project: Annotated[
-        str | None, typer.Option("--project", help="Of this project, by id.")
-    ] = None,
+    project: Annotated[str | None, typer.Option("--project", help="Of this project.")] = None,
     forget: Annotated[
         str | None, typer.Option(help="Forget the rule with this id; `all` forgets every one.")
     ] = None,

@@ -82,7 +82,7 @@ def parsed(line: str) -> CommandLine:
     waiting = [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
-        if len(found) >= COMMANDS_MAX or depth > DEPTH_MAX:
+        if len(found) > COMMANDS_MAX or depth > DEPTH_MAX:
             return CommandLine(text, tuple(found), known=False)
         known = known and node.type in KNOWN and not node.is_missing
         if node.type == "command":
@@ -120,7 +120,8 @@ def _value(node: Node) -> str:
         case "command_name":
             return "".join(_value(child) for child in node.children)
         case "concatenation":
-            return "".join(_value(child) for child in node.children)
+            # Braces make several words of all that stands between them.
+            return _joined("".join(_value(child) for child in node.children))
         case "raw_string":
             return text[1:-1]
         case "string":
@@ -129,6 +130,11 @@ def _value(node: Node) -> str:
             return _expanded(text)
         case _:
             return ANY
+
+
+def _joined(word: str) -> str:
+    first, last = word.find(ANY), word.rfind(ANY)
+    return word if first < 0 else word[:first] + ANY + word[last + 1 :]
 
 
 def _quoted(node: Node, text: str) -> str:

@@ -56,8 +56,9 @@ def upgrade() -> None:
     op.create_index("ix_permissions_session", "permissions", ["session_id"])
     op.create_index("ix_permissions_project", "permissions", ["project_id"])
     for name, default in (("without_slot", sa.false()), ("stuck_guard", sa.true())):
-        column = sa.Column(name, sa.Boolean(), nullable=False, server_default=default)
-        op.add_column("sessions", column)
+        op.add_column(
+            "sessions", sa.Column(name, sa.Boolean(), nullable=False, server_default=default)
+        )
 
 
 def downgrade() -> None:
