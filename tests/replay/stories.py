@@ -19,8 +19,7 @@ from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.hosts import hosts
 from holdfast.storage.projects import projects
 from holdfast.temporal.updates import WorkflowBroken
-from tests.support.approving import decide, pending
-from tests.support.local_worker import DEADLINE_S, LocalWorker, script
+from tests.support.local_worker import DEADLINE_S, LocalWorker, decide, pending, script
 from worker.recovery import restart_lost
 
 # Words that only the database may know. Titles are the first words, so the marks stand behind.
@@ -342,7 +341,7 @@ async def approvals(worker: LocalWorker) -> list[str]:
     team = f"{ask}\n  subagents: {{helper: {{model: 'scripted:echo', cage: disabled}}}}"
     body = f"primary:\n  model: 'scripted:echo'\n  cage: disabled\n  {team}\n"
     session = worker.session(worker.project(body))
-    shell = {"call": "shell", "arguments": {"command": f"echo {MARK}"}}
+    shell = {"call": "shell", "arguments": {"command": "echo made"}}
     prompt = script(shell, saying("helped"))
     helper = {"call": "subagent", "arguments": {"name": "helper", "prompt": prompt}}
     sent = await worker.send(session, asking(shell, shell, helper, saying("done")))

@@ -21,8 +21,9 @@ OPERATOR_LIMIT = 16
 
 
 def _running_where(whose: ColumnElement[str]) -> Select[Any]:
-    running = _sessions.c.state == State.RUNNING.value, _sessions.c.without_slot.is_(False)
-    return select(func.count()).where(*running, whose == bindparam(KEY))
+    running = _sessions.c.state == State.RUNNING.value
+    holding = _sessions.c.without_slot.is_(False)
+    return select(func.count()).where(running, holding, whose == bindparam(KEY))
 
 
 _RUNNING_IN_PROJECT = _running_where(_sessions.c.project_id)

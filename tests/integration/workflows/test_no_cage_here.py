@@ -10,8 +10,7 @@ import pytest
 
 from holdfast.settings.config import Config
 from holdfast.storage.database.opening import OpenStore
-from tests.support.approving import decide, pending
-from tests.support.local_worker import LocalWorker, script
+from tests.support.local_worker import LocalWorker, decide, pending, script
 from tests.support.servers.caged_programs import WITHOUT_CAGES, before
 from tests.support.servers.terminal_hosts import TestHost
 from tests.support.stored_rows import tool_calls_of

@@ -161,9 +161,9 @@ def test_a_denied_part_is_never_allowed_wherever_it_stands(
 
 def test_paths_are_matched_in_each_of_their_forms() -> None:
     deny = ["deny edit secrets/*", "allow edit *"]
-    assert path("secrets/key", "/home/me/secrets/key", rules=deny) is DENY
-    assert path("notes", "/home/me/notes", rules=deny) is ALLOW
-    assert path("x", "/home/me/x", rules=["ask write_file /home/*"]) is ASK
+    assert path("secrets/key", "/srv/me/secrets/key", rules=deny) is DENY
+    assert path("notes", "/srv/me/notes", rules=deny) is ALLOW
+    assert path("x", "/srv/me/x", rules=["ask write_file /srv/*"]) is ASK
     assert path(rules=["deny edit secrets/*"]) is ALLOW
 
 
