@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from sqlalchemy import Select, and_, bindparam, exists, select, tuple_, update
+from typing_extensions import TypedDict
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from sqlalchemy import ColumnElement, and_, bindparam, delete, func, or_, select
+from typing_extensions import TypedDict
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound
