@@ -243,7 +243,7 @@ class ModelActivities:
         if step.invocation_id is None and not rows:
             runs.answer(db, step.run_id, message_id)
         return ModelResult(
-            pending=[as_pending(row, context.spec) for row in rows[:most]],
+            pending=[as_pending(row, context.project_file) for row in rows[:most]],
             budget_reached=self._budget(db, step, context),
         )
 
@@ -295,9 +295,9 @@ def _known(db: Db, step: ModelStep) -> ModelResult | None:
     if call is None or call.status != "done" or call.message_id is None:
         return None
     session = sessions.get(db, step.session_id)
-    spec = projects.file_of(db, session).agent(step.agent_path)
+    project_file = projects.file_of(db, session)
     rows = tool_calls.open_of_message(db, call.message_id)
-    return ModelResult(pending=[as_pending(row, spec) for row in rows])
+    return ModelResult(pending=[as_pending(row, project_file) for row in rows])
 
 
 def _set_aside(

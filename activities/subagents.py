@@ -13,7 +13,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SubagentInvocation
 from holdfast.storage.projects import projects
-from holdfast.storage.sessions import invocations, messages, sessions, tool_calls
+from holdfast.storage.sessions import admission, invocations, messages, sessions, tool_calls
 
 ANSWER_BYTES_MAX = 32 * 1024
 NO_ANSWER = "(The subagent ended without an answer.)"
@@ -76,6 +76,7 @@ def _finish(db: Db, store: OpenStore, end: SubagentEnd) -> SubagentResult:
         error = None if end.error is None else {"code": end.state, "message": end.error}
         if not invocations.end(db, row, state, error):
             state = row.state
+        admission.yield_slot(db, end.session_id, end.run_id)
     stopped = end.state == "killed" and end.error is None
     if not stopped:
         _close_call(db, store, end)

@@ -40,6 +40,7 @@ class NewSession(RequestBody):
     head_id: Text | None = Field(default=None, max_length=128)
     message_id: Text | None = Field(default=None, max_length=64)
     working_directory: Text | None = Field(default=None, max_length=4096)
+    stuck_guard: bool | None = None
 
 
 async def create(
@@ -89,6 +90,8 @@ def _make(
         "model_override": wanted.model_override,
         "bound_issue": wanted.bound_issue,
     }
+    if wanted.stuck_guard is not None:
+        columns["stuck_guard"] = wanted.stuck_guard
     if wanted.resume_from is not None:
         row = forks.fork(
             db,

@@ -9,6 +9,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.approvals import ApprovalActivities
 from activities.changes import ChangeActivities
 from activities.checkpoints import CheckpointActivities
 from activities.compaction.steps import CompactionActivities
@@ -92,6 +93,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         pausing.save_before_run,
         terminals.cage_trouble,
         host=terminals.identity,
+        config=config,
     )
     changes = ChangeActivities(store, pausing.trees, pausing.shipping)
     placing = HostActivities(store, terminals, config)
@@ -104,6 +106,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         CompactionActivities(store, config, terminals),
         SubagentActivities(store),
         placing,
+        ApprovalActivities(store),
         memories,
         changes,
     ]

@@ -10,11 +10,14 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from holdfast.domain.compaction_steps import Compacted, CompactStep
+from holdfast.domain.permissions.approval_steps import Asked
+from holdfast.domain.permissions.repetition import REMEMBERED, repetition
 from holdfast.domain.session_start import RunProgress
 from holdfast.domain.steps import ModelResult, ModelStep, PendingCall, ToolStep
 from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT
 from holdfast.domain.tools import CHECKPOINT_TOOL
 from workflows import steps
+from workflows.approvals import APPROVALS, Approvals
 from workflows.gate import Gate
 from workflows.ids import fresh_id
 from workflows.placement import Placement
@@ -24,6 +27,7 @@ FUTILE_MAX = 2
 # So often a run may be compacted before the operator has to look, whatever each one freed.
 COMPACTIONS_MAX = 50
 COMPACTIONS_BOUND = "a run has a bound of compactions"
+STUCK_GUARD = "a run pauses when its calls repeat"
 FREES_TOO_LITTLE = "Compaction frees too little: the context stays above its limit."
 RESUMED = "The operator resumed the session."
 
@@ -38,6 +42,8 @@ class Ending(StrEnum):
 
 class Host:
     """What the loop asks of the session or subagent it runs in."""
+
+    approvals: Approvals
 
     async def pause(self, created_by: str, *, reason: str = "", call: PendingCall | None) -> None:
         """Make a checkpoint and come back when the session runs again."""
@@ -184,10 +190,43 @@ class AgentLoop:
         if call.name == CHECKPOINT_TOOL:
             await self.host.pause("model", call=call)
         elif call.subagent is not None:
-            await self.host.subagent(call)
+            if not call.guarded or await self._is_allowed(call):
+                await self.host.subagent(call)
         else:
             await self._tool(call)
         self.progress.pending = [one for one in self.progress.pending if one.id != call.id]
+
+    async def _is_allowed(self, call: PendingCall) -> bool:
+        """Whether a subagent may be called; one that may not has its answer already."""
+        step = ToolStep(
+            session_id=self.session_id,
+            run_id=self.progress.run_id,
+            tool_call_id=call.id,
+            tool_name=call.name,
+            may_ask=True,
+        )
+        while True:
+            seen = await steps.check_call(step, summary=f"may it: {call.summary}")
+            if seen.asked is None:
+                return seen.allowed
+            await self._approved(seen.asked)
+
+    async def _approved(self, asked: Asked) -> None:
+        # A step that ends well hides a cancellation that came meanwhile: nobody may wait then.
+        await self.gate.passed()
+        await self.host.approvals.answered(asked)
+        await self.gate.passed()
+
+    async def _repeats(self, call: PendingCall, fingerprint: str) -> None:
+        """Pause when the last calls and their results were the same again and again."""
+        if not fingerprint:
+            return
+        progress = self.progress
+        progress.recent = [*progress.recent, fingerprint][-REMEMBERED:]
+        words = repetition(progress.recent, call.summary)
+        if words is not None and workflow.patched(STUCK_GUARD):
+            progress.recent = []
+            await self.host.pause("stuck", reason=words, call=None)
 
     async def _tool(self, call: PendingCall) -> None:
         step = ToolStep(
@@ -195,10 +234,14 @@ class AgentLoop:
             run_id=self.progress.run_id,
             tool_call_id=call.id,
             tool_name=call.name,
+            may_ask=True,
         )
         # The tool watches its own time, which stands still while it is suspended.
         make = self.placement.call_tool if call.on_host else steps.call_tool
         result = await make(step, summary=call.summary)
+        while result.asked is not None and workflow.patched(APPROVALS):
+            await self._approved(result.asked)
+            result = await make(step, summary=call.summary)
         name = self.agent_path.rsplit(".", 1)[-1]
         if result.cage_failure is not None:  # K-136: the run fails with the cage's details
             who = "" if self.invocation_id is None else f"Subagent {name}: "
@@ -206,3 +249,4 @@ class AgentLoop:
         if result.exceeded is not None and self.invocation_id is not None:
             words = f"Subagent {name} exceeded {result.exceeded} limit."
             raise ApplicationError(words, type=SUBAGENT_LIMIT)
+        await self._repeats(call, result.fingerprint)

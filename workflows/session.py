@@ -23,11 +23,12 @@ from holdfast.domain.commands import (
 from holdfast.domain.compaction_steps import CompactStep, ReviewStep
 from holdfast.domain.errors import Conflict
 from holdfast.domain.lifecycle import OVER, Action, State
+from holdfast.domain.permissions.approval_steps import Decide
 from holdfast.domain.session_start import RunProgress, SessionStart
 from holdfast.domain.steps import AdmitStep, EndStep, ProcessesStep, QueueStep, RefusalStep
 from holdfast.domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from holdfast.domain.wire import WORKFLOW
-from workflows import steps, waiting
+from workflows import approvals, steps, waiting
 from workflows.background import failure_logged
 from workflows.compacting import compact_by_hand
 from workflows.ids import fresh_id
@@ -158,6 +159,11 @@ class SessionWorkflow:
     async def move(self, command: Move) -> Answer:
         """Move an idle or paused session to another host."""
         return await self._once(command, self._move)
+
+    @workflow.update(description="Answer whether a call may be made.")
+    async def decide(self, command: Decide) -> Answer:
+        """Allow or deny a call that waits for it; the first answer wins."""
+        return await self._once(command, lambda given: approvals.decide(self.core, given))
 
     @workflow.signal(name="message", description='Send a message: {"content": "…"}.')
     async def message_signal(self, command: NewMessage) -> None:

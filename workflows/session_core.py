@@ -29,6 +29,7 @@ from holdfast.domain.steps import (
 from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT, SubagentPause
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
+from workflows.approvals import Approvals
 from workflows.background import Background, failure_logged, kill_processes, save_tree
 from workflows.damage import is_damage, is_damage_met_elsewhere, store_failure
 from workflows.gate import Gate
@@ -67,6 +68,7 @@ class SessionCore(Host):
         self.gate = Gate(lambda: self.state is State.RUNNING)
         self.children = Children(session_id)
         self.placement = Placement(session_id, self.carried.host)
+        self.approvals = Approvals(session_id)
 
     @property
     def loaded(self) -> bool:

@@ -40,6 +40,7 @@ from holdfast.domain.host_steps import (
 )
 from holdfast.domain.memory import SyncReport
 from holdfast.domain.memory_steps import MemoryPlaced, MemoryPlaceStep, MemorySyncStep
+from holdfast.domain.permissions.approval_steps import CheckResult, Decided, DecideStep
 from holdfast.domain.steps import (
     AdmitStep,
     AdmittedRun,
@@ -177,6 +178,7 @@ fail_session = ShortStep("fail_session", takes=EndStep, gives=bool)
 reopen_session = ShortStep("reopen_session", takes=EndStep, gives=bool)
 record_refusal = ShortStep("record_refusal", takes=RefusalStep, gives=bool)
 close_tool_call = ShortStep("close_tool_call", takes=CloseToolStep, gives=bool)
+decide_approval = ShortStep("decide_approval", takes=DecideStep, gives=Decided)
 pause_session = ShortStep("pause_session", takes=PauseStep, gives=Paused)
 resume_session = ShortStep("resume_session", takes=ResumeStep, gives=Resumed)
 fail_compaction = ShortStep("fail_compaction", takes=CompactionFailed, gives=bool)
@@ -194,6 +196,9 @@ take_session = LongStep(
 call_model = LongStep("call_model", takes=ModelStep, gives=ModelResult, attempts=12)
 call_tool = LongStep(
     "call_tool", takes=ToolStep, gives=ToolResult, timeout=timedelta(hours=24), attempts=20
+)
+check_call = LongStep(
+    "check_call", takes=ToolStep, gives=CheckResult, timeout=timedelta(hours=24), attempts=20
 )
 snapshot_tree = LongStep(
     "snapshot_tree", takes=TreeStep, gives=TreeSaved, timeout=timedelta(minutes=2), attempts=3

@@ -10,6 +10,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
+from holdfast.domain.permissions.approval_steps import ANSWERED_SIGNAL
 from holdfast.domain.session_start import RunProgress
 from holdfast.domain.steps import CloseToolStep, PendingCall
 from holdfast.domain.subagent_steps import (
@@ -26,6 +27,7 @@ from holdfast.domain.subagent_steps import Gate as GateState
 from holdfast.domain.wire import SUBAGENT_WORKFLOW
 from workflows import steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
+from workflows.approvals import Approvals
 from workflows.background import Background
 from workflows.damage import is_damage_met_elsewhere
 from workflows.gate import Gate
@@ -50,6 +52,7 @@ class SubagentWorkflow(Host):
         self.children = Children(start.session_id, start.gate)
         self.gate = Gate(lambda: self.children.gate.is_open, self._is_stopped)
         self.placement = Placement(start.session_id)
+        self.approvals = Approvals(start.session_id)
         self._killed = False
         self.walltime_left_s = start.walltime_left_s
         self._acknowledged: set[str] = set()
@@ -77,6 +80,11 @@ class SubagentWorkflow(Host):
             self.placement.forget()  # a session that is paused may be moved
         self._describe()
         self.background.start(self.children.spread(gate))
+
+    @workflow.signal(name=ANSWERED_SIGNAL, description="A call of ours was answered: internal.")
+    def hear_answer(self, approval_id: str) -> None:
+        """An operator allowed or denied a call that waits."""
+        self.approvals.hear(approval_id)
 
     async def _begin(self) -> bool:
         """Take a place in the run; False when a nested subagent finds none.
@@ -122,13 +130,13 @@ class SubagentWorkflow(Host):
         return await self._finish("done", None)
 
     async def _in_time(self, loop: AgentLoop) -> Ending:
-        """Run the loop within its walltime, which stands still while the session is paused."""
+        """Run the loop within its walltime, which stands still while it is paused or asked for."""
         if self.walltime_left_s is None:
             return await loop.run()
         task = asyncio.create_task(loop.run())
         try:
             while not task.done():
-                await workflow.wait_condition(lambda: task.done() or self.children.gate.is_open)
+                await workflow.wait_condition(lambda: task.done() or self._spends_time())
                 await self._spend(task)
             return await task
         finally:
@@ -142,7 +150,7 @@ class SubagentWorkflow(Host):
         began = workflow.now()
         try:
             await workflow.wait_condition(
-                lambda: task.done() or not self.children.gate.is_open,
+                lambda: task.done() or not self._spends_time(),
                 timeout=timedelta(seconds=max(left, 0.001)),
                 timeout_summary="walltime",
             )
@@ -150,6 +158,9 @@ class SubagentWorkflow(Host):
             words = f"Subagent {self.start.name} exceeded walltime limit."
             raise ApplicationError(words, type=SUBAGENT_LIMIT) from None
         self.walltime_left_s = left - (workflow.now() - began).total_seconds()
+
+    def _spends_time(self) -> bool:
+        return self.children.gate.is_open and not self.approvals.waiting
 
     async def _roll(self, loop: AgentLoop) -> None:
         await self.background.settled()

@@ -8,6 +8,7 @@ from holdfast.agent.tools.offering import enabled
 from holdfast.agent.tools.outcome import ToolProblem
 from holdfast.agent.tools.specs import BY_NAME, SubagentArguments
 from holdfast.agent.tools.summaries import summary
+from holdfast.domain.permissions.rules import EVERY_TOOL
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.domain.steps import PendingCall
 from holdfast.storage.database.engine import Db
@@ -15,12 +16,13 @@ from holdfast.storage.database.tables import Run, SessionRow, ToolCallRow
 from holdfast.storage.sessions import messages, tool_calls
 
 
-def as_pending(call: ToolCallRow, spec: AgentSpec) -> PendingCall:
+def as_pending(call: ToolCallRow, project_file: ProjectFile) -> PendingCall:
     """A stored call as the loop sees it.
 
     A `checkpoint` or `subagent` that the agent may not make, or not so, is left to the dispatch,
     which tells the model why.
     """
+    spec = project_file.agent(call.caller)
     tool, arguments = BY_NAME.get(call.tool_name), _arguments(call, spec)
     name = arguments.name if isinstance(arguments, SubagentArguments) else None
     return PendingCall(
@@ -30,7 +32,14 @@ def as_pending(call: ToolCallRow, spec: AgentSpec) -> PendingCall:
         alone=tool is None or not tool.parallel,
         subagent=name if name in spec.subagents else None,
         on_host=tool is not None and tool.on_host,
+        guarded=name is not None and _is_guarded(call, project_file),
     )
+
+
+def _is_guarded(call: ToolCallRow, project_file: ProjectFile) -> bool:
+    """Whether any rule is about calls of subagents, which the workflow carries out itself."""
+    kinds = (EVERY_TOOL, call.tool_name, BY_NAME[call.tool_name].kind.value)
+    return any(rule.tool in kinds for rule in project_file.rules(call.caller))
 
 
 def _arguments(call: ToolCallRow, spec: AgentSpec) -> Arguments | None:
@@ -68,7 +77,6 @@ def pending_calls(
         return [], False
     last = answers[-1]
     open_calls = tool_calls.open_of_message(db, last.id)
-    spec = project_file.agent(agent_path)
     later = any(message.seq > last.seq for message in own)
     answered = not last.tool_calls and not later
-    return [as_pending(call, spec) for call in open_calls], answered
+    return [as_pending(call, project_file) for call in open_calls], answered

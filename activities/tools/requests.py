@@ -10,9 +10,24 @@ from holdfast.agent.conversation import ToolCall
 from holdfast.agent.tools.offering import Caller
 from holdfast.agent.tools.outcome import ToolOutcome
 from holdfast.agent.tools.tool_spec import ToolSpec
+from holdfast.domain.permissions.rules import Effect, Rule
 from holdfast.domain.project_file import AgentSpec, ProjectFile
 from holdfast.storage.database.tables import SessionRow, ToolCallRow
+from holdfast.storage.database.tables_approvals import Approval
 from holdfast.storage.hosts.executions import Claim
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a call, why, and the approval that it waits or waited for."""
+
+    effect: Effect = Effect.ALLOW
+    rule: Rule | None = None
+    approval: Approval | None = None
+    uncaged: bool = False  # allowed by somebody where no cage can be built: made without one
+
+
+ALLOWED = Verdict()
 
 
 @dataclass(frozen=True)
@@ -27,6 +42,13 @@ class ToolRequest:
     repeated: bool
     claim: Claim | None = None  # of a tool that starts a process
     deaths: int = 0  # workers that ended while they made this call
+    verdict: Verdict = ALLOWED
+    took_slot: bool = False  # its session had waited without one
+
+    @property
+    def waits_for_slot(self) -> bool:
+        """Whether it may be made, or closed, once its session has a slot again."""
+        return self.session.without_slot and self.verdict.effect is not Effect.ASK
 
     @property
     def caller(self) -> Caller:
@@ -40,6 +62,7 @@ class Tool:
 
     spec: ToolSpec
     run: Callable[[ToolRequest, Any], Awaitable[ToolOutcome]]
+    diff: Callable[[ToolRequest, Any], Awaitable[str | None]] | None = None  # what it would change
 
 
 def caller_of(session: SessionRow, project_file: ProjectFile, agent_path: str) -> Caller:

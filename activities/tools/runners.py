@@ -14,12 +14,14 @@ from activities.tools.memory import MemoryTool
 from activities.tools.requests import Tool, ToolRequest
 from activities.tools.search import SearchTool
 from activities.tools.shell import Shell
-from holdfast.agent.tools import specs
+from holdfast.agent.tools import confined, specs
 from holdfast.agent.tools.arguments import Arguments
 from holdfast.agent.tools.files import FILE_TOOLS, FileTool, run_file_tool
 from holdfast.agent.tools.outcome import ToolOutcome
+from holdfast.agent.tools.proposals import proposed
 from holdfast.agent.tools.tool_spec import ToolSpec
 from holdfast.domain.project_file import AgentSpec
+from holdfast.domain.tools import ToolKind
 from holdfast.folders.access import Rules
 from holdfast.storage.database.opening import OpenStore
 
@@ -65,7 +67,16 @@ def file_tool(spec: ToolSpec, function: FileTool, secret: Sequence[Path] = ()) -
             work = partial(run_file_tool, function, arguments, folder, rules)
             return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
-    return Tool(spec, run)
+    async def diff(request: ToolRequest, arguments: Arguments) -> str | None:
+        folder = Path(request.session.working_directory)
+
+        def look() -> str | None:
+            with confined.opened(folder, rules_of(request.agent, secret)) as place:
+                return proposed(arguments, place)
+
+        return await asyncio.get_running_loop().run_in_executor(_THREADS, look)
+
+    return Tool(spec, run, diff if spec.kind is ToolKind.EDIT else None)
 
 
 def rules_of(agent: AgentSpec, secret: Sequence[Path]) -> Rules:

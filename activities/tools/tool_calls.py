@@ -13,15 +13,21 @@ from temporalio.exceptions import ApplicationError
 from activities.heartbeats import beating
 from activities.refusals import answering
 from activities.sessions import CRASHED, CRASHED_WORDS
+from activities.tools import gatekeeper
 from activities.tools.requests import Tool, ToolRequest, asked
 from holdfast.agent.conversation import INTERRUPTED
 from holdfast.agent.tools.offering import refusal_at_dispatch
 from holdfast.agent.tools.outcome import ToolOutcome, ToolProblem
 from holdfast.agent.tools.specs import ALL, BY_NAME
 from holdfast.agent.tools.tool_spec import OUTPUT_BYTES_MAX
+from holdfast.domain.clock import now_ms
 from holdfast.domain.events import SessionCrashRecovered
+from holdfast.domain.permissions.approval_steps import Asked, CheckResult
+from holdfast.domain.permissions.repetition import fingerprint
+from holdfast.domain.permissions.rules import Effect
 from holdfast.domain.steps import ToolResult, ToolStep
 from holdfast.domain.tools import PROCESS_TOOLS, ToolKind
+from holdfast.settings.config import Config
 from holdfast.storage.database import blobs
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
@@ -29,7 +35,7 @@ from holdfast.storage.database.tables import ToolCallRow
 from holdfast.storage.hosts import executions
 from holdfast.storage.log import events
 from holdfast.storage.projects import projects
-from holdfast.storage.sessions import messages, sessions, tool_calls
+from holdfast.storage.sessions import admission, messages, sessions, tool_calls
 from holdfast.terminal.errors import BadCage, CageSpawnFailed, TerminalError
 from holdfast.terminal.identity import Identity
 
@@ -37,6 +43,8 @@ READ_ONLY_TOOLS = frozenset(spec.name for spec in ALL if spec.read_only)
 # A machine without cages refuses the call and no more: the model goes on with what it can read.
 CAGE_REFUSALS = frozenset({BadCage.code, CageSpawnFailed.code})
 ENDED_WORKERS = "This call ended its worker {} and is not tried again."
+# So often a call that was answered looks for a slot of its session.
+SLOT_LOOK_S = 0.5
 CHANGING_TOOLS = frozenset(spec.name for spec in ALL if spec.changes_files)
 
 
@@ -50,8 +58,10 @@ class ToolActivities:
         before_change: Callable[[str, str], Awaitable[None]] | None = None,
         cage_trouble: Callable[[], Awaitable[str | None]] | None = None,
         host: Callable[[], Awaitable[Identity]] | None = None,
+        config: Callable[[], Config] = Config,
     ) -> None:
         self.store = store
+        self.config = config
         self._host = host
         self._before_change = before_change
         self._cage_trouble = cage_trouble
@@ -62,12 +72,16 @@ class ToolActivities:
     async def call_tool(self, step: ToolStep) -> ToolResult:
         """One tool call. Safe to repeat: a closed one is not made again, a shell is attached to."""
         try:
-            request = await self._request(step)
+            request = await self._taken(step)
         except TerminalError as error:
             raise ApplicationError(str(error), type="terminal_unavailable") from error
         if request.call.state not in tool_calls.OPEN:
             failed = request.call.state == "failed"
             return result_of(request.call.output, failed=failed)
+        if request.verdict.effect is Effect.ASK:
+            return await self._ask(request, step)
+        if request.verdict.effect is Effect.DENY:
+            return await self._close(request, gatekeeper.refusal(request))
         if request.repeated and request.project_file.on_crash == "fail":
             raise ApplicationError(CRASHED_WORDS, type=CRASHED, non_retryable=True)
         spec = BY_NAME.get(request.call.tool_name)
@@ -89,13 +103,81 @@ class ToolActivities:
             raise
         return await self._close(request, outcome)
 
-    async def _request(self, step: ToolStep) -> ToolRequest:
+    @activity.defn(name="check_call")
+    @answering
+    async def check_call(self, step: ToolStep) -> CheckResult:
+        """Whether the workflow may carry a call out itself. Safe to repeat: one that may not is
+        closed once."""
+        request = await self._taken(step, look_only=True)
+        if request.call.state not in tool_calls.OPEN:
+            return CheckResult()
+        if request.verdict.effect is Effect.ASK:
+            return CheckResult(asked=(await self._ask(request, step)).asked)
+        if request.verdict.effect is Effect.DENY:
+            await self._close(request, gatekeeper.refusal(request))
+            return CheckResult()
+        return CheckResult(allowed=True)
+
+    async def _ask(self, request: ToolRequest, step: ToolStep) -> ToolResult:
+        """Have the workflow wait for an operator's word; the call is not begun."""
+        if not step.may_ask:
+            return await self._close(request, gatekeeper.NOBODY_WAITS)
+        approval = request.verdict.approval
+        if approval is None:
+            hours = self.config().approvals.expire_hours
+            wanted = gatekeeper.approval_of(
+                request,
+                trouble=await self._trouble(request.call.tool_name),
+                diff=await self._diff(request),
+                expires_at=None if hours is None else now_ms() + round(hours * 3_600_000),
+            )
+            approval = await self.store.awrite(lambda db: gatekeeper.ask(db, request, wanted))
+        if approval is None:
+            return ToolResult(failed=True)
+        return ToolResult(asked=Asked(approval_id=approval.id, expires_at=approval.expires_at))
+
+    async def _diff(self, request: ToolRequest) -> str | None:
+        tool = self._tools.get(request.call.tool_name)
+        if tool is None or tool.diff is None:
+            return None
+        try:
+            return await tool.diff(request, tool.spec.parse(asked(request.call)))
+        except ToolProblem:
+            return None  # the edit would fail, and the model be told why
+
+    async def _taken(self, step: ToolStep, *, look_only: bool = False) -> ToolRequest:
+        """Take the call, with a slot for its session where that waited without one."""
+        trouble = await self._trouble(step.tool_name)
+        request = await self._request(step, trouble, look_only=look_only)
+        if not request.waits_for_slot:
+            return request
+        session_id, run_id = request.session.id, request.call.run_id
+        async with beating():
+            while True:
+                if await self.store.awrite(lambda db: admission.take_slot(db, session_id, run_id)):
+                    break
+                await asyncio.sleep(SLOT_LOOK_S)
+        request = await self._request(step, trouble, look_only=look_only)
+        return replace(request, took_slot=True)
+
+    async def _trouble(self, tool_name: str) -> str | None:
+        """Why the machine of this worker can build no cage, for tools that need one."""
+        if self._cage_trouble is None:
+            return None
+        if not gatekeeper.needs_a_cage(tool_name):
+            return gatekeeper.NOT_LOOKED_AT
+        return await self._cage_trouble()
+
+    async def _request(
+        self, step: ToolStep, trouble: str | None, *, look_only: bool
+    ) -> ToolRequest:
         """Take the call. A read-only one needs no note of it: it may be made again."""
-        if step.tool_name in READ_ONLY_TOOLS and activity.info().attempt == 1:
-            return await self.store.aread(lambda db: _look_up(db, step))
+        first = step.tool_name in READ_ONLY_TOOLS and activity.info().attempt == 1
+        if first or look_only:
+            return await self.store.aread(lambda db: _look_up(db, step, trouble))
         claims = self._host is not None and step.tool_name in PROCESS_TOOLS
         host = await self._host() if claims and self._host is not None else None
-        return await self.store.awrite(lambda db: _start(db, step, host))
+        return await self.store.awrite(lambda db: _start(db, step, host, trouble))
 
     async def _outcome(self, request: ToolRequest) -> ToolOutcome:
         call = request.call
@@ -119,9 +201,18 @@ class ToolActivities:
 
     async def _trouble_of_edits(self, request: ToolRequest) -> str | None:
         """Why nothing may be written: an agent that must be caged, where no cage can be built."""
-        if request.agent.cage == "disabled" or self._cage_trouble is None:
+        if request.agent.cage == "disabled" or request.verdict.uncaged:
+            return None
+        if self._cage_trouble is None:
             return None
         return await self._cage_trouble()
+
+    def _fingerprint(self, request: ToolRequest, outcome: ToolOutcome) -> str:
+        """Equal for equal calls with equal results, for the guard against loops."""
+        own = request.agent.stuck_guard and request.session.stuck_guard
+        if not own or not self.config().limits.stuck_guard:
+            return ""
+        return fingerprint(request.call.tool_name, request.call.input, outcome.output)
 
     async def _close(self, request: ToolRequest, outcome: ToolOutcome) -> ToolResult:
         text, blob = outcome.text, None
@@ -138,7 +229,7 @@ class ToolActivities:
             nonlocal reference
             if blob is not None:
                 reference = blobs.commit(db, blob)
-            tool_calls.close(
+            closed = tool_calls.close(
                 db,
                 request.call,
                 text=text,
@@ -148,7 +239,12 @@ class ToolActivities:
                 output_ref=reference,
                 invocation_id=request.invocation_id,
             )
-            return result_of(outcome.output, failed=outcome.is_error)
+            if closed is not None:
+                gatekeeper.settle(db, request)
+            if request.took_slot:
+                admission.yield_slot(db, request.session.id, request.call.run_id)
+            result = result_of(outcome.output, failed=outcome.is_error)
+            return replace(result, fingerprint=self._fingerprint(request, outcome))
 
         return await self.store.awrite(close)
 
@@ -157,13 +253,16 @@ def _refused(words: str) -> ToolOutcome:
     return ToolOutcome({"error": words}, is_error=True)
 
 
-def _start(db: Db, step: ToolStep, host: Identity | None) -> ToolRequest:
+def _start(db: Db, step: ToolStep, host: Identity | None, trouble: str | None) -> ToolRequest:
+    known = _look_up(db, step, trouble)
+    if known.verdict.effect is not Effect.ALLOW or known.waits_for_slot:
+        return known
     call = tool_calls.start(db, step.tool_call_id)
     # A read-only call leaves no note when it begins: a second attempt is the sign of a lost one.
     lost = call.state in tool_calls.OPEN and step.tool_name in READ_ONLY_TOOLS
     repeated = lost or call.state == "running"
     deaths = call.attempt + lost
-    request = replace(_with_session(db, step, call, repeated=repeated), deaths=deaths)
+    request = replace(known, call=call, repeated=repeated, deaths=deaths)
     if request.repeated:
         policy = request.project_file.on_crash
         recovered = SessionCrashRecovered(
@@ -176,13 +275,21 @@ def _start(db: Db, step: ToolStep, host: Identity | None) -> ToolRequest:
     return request
 
 
-def _look_up(db: Db, step: ToolStep) -> ToolRequest:
+def _look_up(db: Db, step: ToolStep, trouble: str | None) -> ToolRequest:
+    """The call with its session, judged; one that was begun before has been allowed."""
     call = tool_calls.find(db, step.tool_call_id)
     assert call is not None, "a tool call is stored before it is made"
-    return _with_session(db, step, call, repeated=call.state == "running")
+    request = _with_session(db, step, call)
+    found = gatekeeper.verdict(db, request, trouble=trouble)
+    if call.state == "running" and found.effect is not Effect.ALLOW:
+        found = replace(found, effect=Effect.ALLOW)
+    if found.uncaged and call.tool_name in PROCESS_TOOLS:
+        uncaged = request.agent.model_copy(update={"cage": "disabled"})
+        request = replace(request, agent=uncaged)
+    return replace(request, verdict=found)
 
 
-def _with_session(db: Db, step: ToolStep, call: ToolCallRow, *, repeated: bool) -> ToolRequest:
+def _with_session(db: Db, step: ToolStep, call: ToolCallRow) -> ToolRequest:
     session = sessions.get(db, step.session_id)
     project_file = projects.file_of(db, session)
     asked = messages.find(db, call.message_id) if call.message_id else None
@@ -192,7 +299,7 @@ def _with_session(db: Db, step: ToolStep, call: ToolCallRow, *, repeated: bool) 
         project_file=project_file,
         agent=project_file.agent(call.caller),
         invocation_id=asked.invocation_id if asked is not None else None,
-        repeated=repeated,
+        repeated=call.state == "running",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.routes import (
+    approvals,
     changes,
     chats,
     checkpoints,
@@ -53,6 +54,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     changes.router,
     heads.router,
     compactions.router,
+    approvals.router,
     issues.router,
     memory.router,
     hosts.router,

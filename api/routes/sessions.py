@@ -44,6 +44,7 @@ class SessionChange(RequestBody):
     model_override: Text | None = Field(default=None, max_length=200)
     mode: Text | None = Field(default=None, min_length=1, max_length=32)
     pinned: bool | None = None
+    stuck_guard: bool | None = None
 
 
 class Filters:
@@ -126,8 +127,9 @@ async def change_session(
         services.configuration.check_model(fields["model_override"])
     if "mode" in fields and fields["mode"] is None:
         fields["mode"] = "auto"
-    if "pinned" in fields:
-        fields["pinned"] = bool(fields["pinned"])
+    for name, default in (("pinned", False), ("stuck_guard", True)):
+        if name in fields and fields[name] is None:
+            fields[name] = default
 
     def edit(db: Db) -> SessionShown:
         return session_views.view(db, session_changes.edit(db, session.id, fields))

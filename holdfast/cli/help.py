@@ -20,6 +20,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "diff",
         "compact",
     ),
+    "Say what it may": ("approvals", "approve", "deny", "permissions"),
     "Terminals": ("term", "terms"),
     "Find and keep": ("search", "rename", "archive", "unarchive", "export", "import", "log",
                       "trace", "changes", "timeline"),

@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli.commands import (
     administration,
+    approvals,
     attachment,
     changes,
     checkpoints,
@@ -54,6 +55,7 @@ for module in (
     terminals,
     checkpoints,
     changes,
+    approvals,
     library,
     history,
     administration,

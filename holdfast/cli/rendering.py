@@ -21,6 +21,8 @@ LOUD_EVENTS = (
     "checkpoint.",
     "compaction.",
     "attention.",
+    "approval.decided",
+    "permission.",
     "command.refused",
     "dsl.changed",
     "pty.",

@@ -136,6 +136,51 @@ class Operations(ABC, Generic[Answer, Answers, Stream]):
         run: Answer = self._run(exchanges.finished_run(path, timeout_s))
         return run
 
+    # Approvals ----------------------------------------------------------------------------------
+
+    def approvals(self, *, state: str = "pending", session_id: str | None = None) -> Answers:
+        """The calls that wait for the operator's word, oldest first; `state` may be `all`."""
+        return self.items("/approvals", state=state, session_id=session_id)
+
+    def approval(self, approval_id: str) -> Answer:
+        """One call that waits for the operator's word, or did."""
+        return self.get(f"/approvals/{quote(approval_id)}")
+
+    def decide(
+        self,
+        approval_id: str,
+        decision: str,
+        *,
+        note: str | None = None,
+        remember: str | None = None,
+        pattern: str | None = None,
+    ) -> Answer:
+        """`allow` or `deny` the call; refused (409) when somebody answered otherwise before.
+
+        The model reads the note of a denial. With `remember` (`session` or `project`) the answer
+        holds for later calls that match the pattern, or are the same.
+        """
+        given = {"note": note, "remember": remember, "pattern": pattern}
+        body = {"decision": decision} | {k: v for k, v in given.items() if v is not None}
+        return self.post(f"/approvals/{quote(approval_id)}", body)
+
+    def permissions(
+        self, *, session_id: str | None = None, project_id: str | None = None
+    ) -> Answer:
+        """The rules that were remembered for a session, or for a project."""
+        return self.get("/permissions", session_id=session_id, project_id=project_id)
+
+    def forget_permissions(
+        self,
+        *,
+        session_id: str | None = None,
+        project_id: str | None = None,
+        rule_id: str | None = None,
+    ) -> Answer:
+        """Forget the rule, or all of the session's or the project's; what is gone."""
+        params = {"session_id": session_id, "project_id": project_id, "id": rule_id}
+        return self.request("DELETE", "/permissions", params=params)
+
     # Frames -------------------------------------------------------------------------------------
 
     def stream(

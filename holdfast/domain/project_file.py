@@ -8,8 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from holdfast.domain.cages.destinations import ENTRIES_MAX, Destinations
 from holdfast.domain.memory import MemorySettings
+from holdfast.domain.permissions.rules import Effect, Rule
 from holdfast.domain.tools import ROOT_ONLY_TOOLS
 
+PATTERN_CHARS_MAX, PERMISSIONS_MAX = 1000, 200
 PROJECT_NAME = r"^[a-z0-9][a-z0-9-]{0,62}[a-z0-9]$"
 
 
@@ -23,6 +25,19 @@ class ToolSwitch(Strict):
     """Whether an agent may use one tool."""
 
     enabled: bool = True
+
+
+class Permission(Strict):
+    """A rule about calls of a tool, a kind of tool or `*`: see docs/approvals.md."""
+
+    tool: str = Field(min_length=1, max_length=200)
+    pattern: str | None = Field(default=None, min_length=1, max_length=PATTERN_CHARS_MAX)
+    effect: Literal["allow", "ask", "deny"]
+
+    @property
+    def rule(self) -> Rule:
+        """The same, as calls are judged by it."""
+        return Rule(tool=self.tool, pattern=self.pattern, effect=Effect(self.effect))
 
 
 class CompactionSettings(Strict):
@@ -91,6 +106,8 @@ class AgentSpec(Strict):
     max_steps: int = Field(default=200, ge=1, le=100_000)
     max_output_tokens: int | None = Field(default=None, ge=1)
     compaction: CompactionSettings = Field(default_factory=CompactionSettings)
+    permissions: list[Permission] = Field(default_factory=list, max_length=PERMISSIONS_MAX)
+    stuck_guard: bool = True  # pause when the same calls have the same results again and again
 
     @field_validator("subagents")
     @classmethod
@@ -141,6 +158,15 @@ class ProjectFile(Strict):
                 raise KeyError(path)
             spec = spec.subagents[name]
         return spec
+
+    def rules(self, path: str) -> list[Rule]:
+        """The rules for an agent: its own, and what its callers are asked for or denied."""
+        spec, rules = self.primary, [one.rule for one in self.primary.permissions]
+        for name in path.split(".")[2::2]:
+            spec = spec.subagents[name]
+            inherited = [rule for rule in rules if rule.effect is not Effect.ALLOW]
+            rules = [*inherited, *(one.rule for one in spec.permissions)]
+        return rules
 
 
 def subagent_path(parent: str, name: str) -> str:

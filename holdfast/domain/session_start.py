@@ -19,6 +19,7 @@ class RunProgress:
     pending: list[PendingCall] = field(default_factory=list)
     answered: bool = False  # the model gave its last answer; only the end is left
     compactions: int = 0  # how often its context was compacted
+    recent: list[str] = field(default_factory=list)  # fingerprints of the last calls
 
 
 @dataclass

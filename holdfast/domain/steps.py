@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast.domain.permissions.approval_steps import Asked
+
 
 @dataclass(frozen=True, kw_only=True)
 class PendingCall:
@@ -15,6 +17,7 @@ class PendingCall:
     alone: bool = False  # not at the same time as others
     subagent: str | None = None
     on_host: bool = False  # it touches files or processes
+    guarded: bool = False  # a subagent that rules may ask about or deny
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ class ToolStep:
     run_id: str
     tool_call_id: str
     tool_name: str = ""
+    may_ask: bool = False  # the workflow waits for an approval where one is needed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +119,8 @@ class ToolResult:
     failed: bool = False
     exceeded: str | None = None  # walltime | memory
     cage_failure: str | None = None  # what the operator reads
+    asked: Asked | None = None  # not made yet: it waits for this approval
+    fingerprint: str = ""  # equal for equal calls with equal results; empty: nobody compares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from holdfast.domain.project_file import (
     CageSettings,
     CompactionSettings,
     Limits,
+    Permission,
     ProjectFile,
     ToolSwitch,
 )
@@ -33,6 +34,7 @@ EVERY_TOOL = "*"
 Rule = Callable[[Any, Any], Any]
 Network = bool | Literal["host"] | CageNetwork
 Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def plain(value: Any) -> Any:
     """The value as JSON has it."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
+    if isinstance(value, list):
+        return [plain(one) for one in value]
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     return value
@@ -145,7 +149,7 @@ def those_trusted(wanted: list[str], trusted: list[str]) -> list[str]:
     return [one for one in wanted if one in trusted]
 
 
-def and_those_trusted(wanted: list[str], trusted: list[str]) -> list[str]:
+def and_those_trusted(wanted: list[Item], trusted: list[Item]) -> list[Item]:
     """The wanted entries, and those that were there before."""
     return [*wanted, *(one for one in trusted if one not in wanted)]
 
@@ -168,6 +172,17 @@ def tools_trusted(
     return {**kept, **wanted, **{name: ToolSwitch(enabled=False) for name in new}}
 
 
+def permissions_trusted(wanted: list[Permission], trusted: list[Permission]) -> list[Permission]:
+    """The wanted rules without new ones that allow, and every trusted one that asks or denies."""
+    kept = [one for one in wanted if one.effect != "allow" or one in trusted]
+    return and_those_trusted(kept, [one for one in trusted if one.effect != "allow"])
+
+
+def on_or_as_trusted(wanted: bool, trusted: bool) -> bool:
+    """Off only where it was off."""
+    return wanted or trusted
+
+
 def _is_on(tools: Mapping[str, ToolSwitch], name: str) -> bool:
     switch = tools.get(name, tools.get(EVERY_TOOL))
     return switch is not None and switch.enabled
@@ -186,6 +201,8 @@ CAGE_RULES: dict[str, tuple[str, Rule]] = {
 }
 AGENT_RULES: dict[str, tuple[str, Rule]] = {
     "tools": ("tools", tools_trusted),
+    "permissions": ("permissions", permissions_trusted),
+    "stuck_guard": ("limits", on_or_as_trusted),
     "max_steps": ("limits", lowest),
     "max_output_tokens": ("limits", lowest),
 }
@@ -231,10 +248,15 @@ class _Agents:
     found: list[Loosening]
 
     def compare(self, wanted: AgentSpec, base: AgentSpec, path: str) -> AgentSpec:
-        """The agent as far as `base` goes. A new subagent may do what its caller may."""
+        """The agent as far as `base` goes. A new subagent may do what its caller may.
+
+        It is asked for and denied what its caller is without saying so, and allowed nothing by
+        rule.
+        """
         found = self.found
+        new = base.model_copy(update={"permissions": []})
         subagents = {
-            name: self.compare(one, base.subagents.get(name, base), f"{path}.subagents.{name}")
+            name: self.compare(one, base.subagents.get(name, new), f"{path}.subagents.{name}")
             for name, one in wanted.subagents.items()
         }
         compaction = _ruled(

@@ -96,6 +96,8 @@ class Limits(Section):
     max_run_cost_usd: float | None = Field(default=None, gt=0)
     # Calls of one answer of a model that are made; the rest is refused in words.
     tool_calls_per_step: int = Field(default=64, ge=1, le=256)
+    # Pause a session whose agent makes the same calls with the same results again and again.
+    stuck_guard: bool = True
 
 
 class Retention(Section):
@@ -193,6 +195,12 @@ class Fleet(Section):
     snapshot_mib_max: int = Field(default=64, ge=1, le=512)
 
 
+class Approvals(Section):
+    """How long a call waits for an operator's word; unset: for ever."""
+
+    expire_hours: float | None = Field(default=None, gt=0, le=24 * 3650)
+
+
 class Chats(Section):
     """Which store keeps the sessions of chats, and how long the API remembers them itself."""
 
@@ -221,6 +229,7 @@ class Config(Section):
     server: Server = Field(default_factory=Server)
     memory: Memory = Field(default_factory=Memory)
     chats: Chats = Field(default_factory=Chats)
+    approvals: Approvals = Field(default_factory=Approvals)
     fleet: Fleet = Field(default_factory=Fleet)
 
     @property

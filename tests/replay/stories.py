@@ -19,7 +19,7 @@ from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.hosts import hosts
 from holdfast.storage.projects import projects
 from holdfast.temporal.updates import WorkflowBroken
-from tests.support.local_worker import DEADLINE_S, LocalWorker, script
+from tests.support.local_worker import DEADLINE_S, LocalWorker, decide, pending, script
 from worker.recovery import restart_lost
 
 # Words that only the database may know. Titles are the first words, so the marks stand behind.
@@ -338,3 +338,35 @@ async def memory_synced(worker: LocalWorker) -> list[str]:
 async def memory_placed(worker: LocalWorker) -> list[str]:
     """The same, since the machines that may build it are asked for first."""
     return await memory_synced(worker)
+
+
+@story
+async def approvals(worker: LocalWorker) -> list[str]:
+    """Calls that wait: one is allowed, one denied, and one of a subagent allowed."""
+    ask = "permissions: [{tool: shell, effect: ask}, {tool: subagent, effect: ask}]"
+    team = f"{ask}\n  subagents: {{helper: {{model: 'scripted:echo', cage: disabled}}}}"
+    body = f"primary:\n  model: 'scripted:echo'\n  cage: disabled\n  {team}\n"
+    session = worker.session(worker.project(body))
+    shell = {"call": "shell", "arguments": {"command": "echo made"}}
+    prompt = script(shell, saying("helped"))
+    helper = {"call": "subagent", "arguments": {"name": "helper", "prompt": prompt}}
+    sent = await worker.send(session, asking(shell, shell, helper, saying("done")))
+    for decision in ("allow", "deny", "allow", "allow"):
+        await decide(worker, await pending(worker, session), decision, note=MARK)
+    await worker.over(sent.run_id or "")
+    await worker.state(session, "idle")
+    started = await worker.event(session, "subagent.started")
+    return [session, f"{session}/{started.data['invocation_id']}"]
+
+
+@story
+async def stuck(worker: LocalWorker) -> list[str]:
+    """The same call with the same result, again and again: it pauses, and is resumed."""
+    session = worker.session()
+    look = {"call": "list_files", "arguments": {}}
+    sent = await worker.send(session, asking(*[look] * 7, saying("done")))
+    row = await worker.state(session, "paused")
+    await worker.resume(session, row.current_checkpoint)
+    await worker.over(sent.run_id or "")
+    await worker.state(session, "idle")
+    return [session]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from activities.approvals import decide, read_words
 from holdfast.domain.clock import now_ms
 from holdfast.domain.commands import (
     Answer,
@@ -18,6 +19,7 @@ from holdfast.domain.errors import Conflict
 from holdfast.domain.events import SessionEnded
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import Action, State, next_state
+from holdfast.domain.permissions.approval_steps import Decide, DecideStep
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
@@ -83,6 +85,8 @@ class SessionsDouble:
             return self._pause(db, session_id, command)
         if isinstance(command, RollBack):
             return self._roll_back(db, session_id, command)
+        if isinstance(command, Decide):
+            return self._decide(db, session_id, command)
         if isinstance(command, Compact):
             return _compact(db, session_id, command)
         if isinstance(command, Resume) and command.checkpoint_id is not None:
@@ -95,6 +99,17 @@ class SessionsDouble:
             )
             return Answer(state=moved.state, run_id=moved.active_run)
         return _named(db, session_id, name, command)
+
+    def _decide(self, db: Db, session_id: str, command: Decide) -> Answer:
+        step = DecideStep(
+            session_id=session_id,
+            approval_id=command.approval_id,
+            decision=command.decision,
+            user_id=command.user_id,
+            remember=command.remember,
+        )
+        decided = decide(db, step, read_words(self.store.blobs, command.words_id))
+        return Answer(state=sessions.get(db, session_id).state, reason=decided.state)
 
     def _pause(self, db: Db, session_id: str, command: Pause) -> Answer:
         session = sessions.get(db, session_id)

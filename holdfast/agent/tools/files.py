@@ -99,7 +99,7 @@ def _page(lines: list[str]) -> list[str]:
 
 def write_file(arguments: WriteFileArguments, place: Confined) -> ToolOutcome:
     """Replace or create a file, all of it or nothing."""
-    content, before = _bytes(arguments.content), None
+    content, before = encoded(arguments.content), None
     with contextlib.suppress(ToolProblem):
         before = confined.read(place, arguments.path)[1]
     name, created = confined.write(place, arguments.path, content)
@@ -110,7 +110,15 @@ def write_file(arguments: WriteFileArguments, place: Confined) -> ToolOutcome:
 def edit_file(arguments: EditFileArguments, place: Confined) -> ToolOutcome:
     """Replace one exact text, or every match of it."""
     name, content = confined.read(place, arguments.path)
-    old, new = _bytes(arguments.old_string), _bytes(arguments.new_string)
+    changed, matches = edited(arguments, name, content)
+    confined.write(place, arguments.path, changed)
+    diff = diffs.unified(name, content, changed)
+    return ToolOutcome({"path": name, "replacements": matches}, diff=diff)
+
+
+def edited(arguments: EditFileArguments, name: str, content: bytes) -> tuple[bytes, int]:
+    """The content with its text replaced, and how often."""
+    old, new = encoded(arguments.old_string), encoded(arguments.new_string)
     if old == new:
         raise ToolProblem("old_string and new_string are the same.")
     if old not in content and b"\r\n" in content:
@@ -130,9 +138,7 @@ def edit_file(arguments: EditFileArguments, place: Confined) -> ToolOutcome:
     changed = content.replace(old, new)
     if len(changed) > FILE_BYTES_MAX:
         raise ToolProblem(f"{name} would grow beyond 16 MiB.")
-    confined.write(place, arguments.path, changed)
-    diff = diffs.unified(name, content, changed)
-    return ToolOutcome({"path": name, "replacements": matches}, diff=diff)
+    return changed, matches
 
 
 def list_files(arguments: ListFilesArguments, place: Confined) -> dict[str, Any]:
@@ -148,7 +154,8 @@ def grep(arguments: GrepArguments, place: Confined) -> dict[str, Any]:
     return SEARCHES.search(place, arguments.model_dump())
 
 
-def _bytes(text: str) -> bytes:
+def encoded(text: str) -> bytes:
+    """The bytes of a text for a file; ToolProblem for what no file can hold."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

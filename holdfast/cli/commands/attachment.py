@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli import approving
 from holdfast.cli.output import AsJson, SessionName, ago, clean
 
 WATCH_ROWS = 30
@@ -90,6 +91,7 @@ class _View:
         self.history = history
         self.as_json = as_json
         self.renderer = Renderer()
+        self.approvals: dict[str, Any] = {}  # those that wait, by id, oldest first
         self.welcomed = threading.Event()
         self.trouble: Exception | None = None
 
@@ -121,6 +123,7 @@ class _View:
                     self._show_history(frame.payload)
                 else:
                     self.renderer.show(frame)
+                self._look_at_approvals(frame)
                 self.welcomed.set()
         except Exception as error:  # noqa: BLE001 - raised again in the foreground
             self.trouble = error
@@ -138,9 +141,34 @@ class _View:
         state = (welcome.get("session") or self.session)["state"]
         self.renderer.note(f"· {self.session['id']} is {state}; Ctrl-D or Ctrl-] detaches")
 
+    def _look_at_approvals(self, frame: Any) -> None:
+        """Show what waits for a word: when it is asked, and once at the beginning."""
+        if frame.type == "welcome":
+            found = self.client.approvals(session_id=self.session["id"])
+            open_now = {one["id"] for one in found}
+            self.approvals = {key: one for key, one in self.approvals.items() if key in open_now}
+        elif frame.type == "approval.requested":
+            found = [self.client.approval(frame.payload["approval_id"])]
+        elif frame.type == "approval.decided":
+            self.approvals.pop(frame.payload["approval_id"], None)
+            return
+        else:
+            return
+        for one in found:
+            if one["state"] == "pending" and one["id"] not in self.approvals:
+                self.approvals[one["id"]] = one
+                if not self.as_json:
+                    self.renderer.note(f"{approving.description(one)}\n  {approving.HELP}")
+
     def _say(self, line: str) -> None:
+        """Answer the oldest call that waits, if the line is an answer; else send it."""
         from holdfast.client.errors import ClientError
 
+        waiting = next(iter(self.approvals.values()), None)
+        answer = approving.read(line) if waiting is not None else None
+        if answer is not None and waiting is not None:
+            self.renderer.note(approving.answered(self.client, waiting, answer))
+            return
         try:
             accepted = self.client.send(self.session["id"], line)
         except ClientError as error:

@@ -249,12 +249,16 @@ def _converse(
     client: Any, session_id: str, content: str, model: str | None, renderer: Any
 ) -> dict[str, Any]:
     """Run one message to its end; the run, the session and the text of the answer."""
+    from holdfast.cli.approving import Prompter
+
     accepted: dict[str, Any] = {}
+    prompter = None if renderer is None else Prompter(client, renderer)
     for frame in client.ask(session_id, content, model_override=model):
         if frame.type == "accepted":
             accepted = frame.payload
-        elif renderer is not None:
+        elif renderer is not None and prompter is not None:
             renderer.show(frame)
+            prompter.look_at(frame)
     run = client.get(f"/sessions/{session_id}/runs/{accepted['run']['id']}")
     said = client.messages(session_id, since=accepted["message"]["id"])
     session = client.session(session_id)

@@ -145,6 +145,9 @@ class SessionRow(SQLModel, table=True):
     cache_id: str | None = None
     # The machine with its files and processes; None until a step needs one.
     host_id: str | None = Field(default=None, index=True)
+    # Everybody at work in it waits for an operator's word: it runs, and takes nobody's place.
+    without_slot: bool = False
+    stuck_guard: bool = True  # pause when the same calls have the same results again and again
 
 
 class InboxMessage(SQLModel, table=True):

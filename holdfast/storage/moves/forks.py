@@ -89,6 +89,7 @@ def _session(
         "model_override": source.model_override,
         "source": source.source,
         "cache_id": source.cache_id,
+        "stuck_guard": source.stuck_guard,
     }
     given = {name: value for name, value in columns.items() if value is not None}
     if "dsl_hash" in given:

@@ -250,7 +250,11 @@ def running_counts(db: Db, project_ids: Iterable[str]) -> dict[str, int]:
     """How many sessions run in each project; a project where none does is left out."""
     counted = db.exec(
         select(SessionRow.project_id, func.count())
-        .where(SessionRow.state == State.RUNNING, col(SessionRow.project_id).in_(list(project_ids)))
+        .where(
+            SessionRow.state == State.RUNNING,
+            col(SessionRow.without_slot).is_(False),
+            col(SessionRow.project_id).in_(list(project_ids)),
+        )
         .group_by(SessionRow.project_id)
     )
     return {project_id: int(count) for project_id, count in counted}

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from holdfast.domain.errors import Conflict, NotFound
 from holdfast.domain.events import SessionQueued, SessionQueuedDiscarded, SessionResumedFromQueue
 from holdfast.domain.lifecycle import Action, State, next_state
+from holdfast.storage.approvals import approvals
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import SessionRow
@@ -100,14 +101,39 @@ def discard(db: Db, session_id: str, user_id: str) -> None:
 
 
 def require_slot(db: Db, session: SessionRow) -> None:
-    """Conflict when the session may not run just now."""
-    full = full_because(db, session)
+    """Conflict when the session may not run just now; one that only waits needs no slot."""
+    full = None if session.without_slot else full_because(db, session)
     if full:
         reason, running, limit = full
         raise Conflict(
             f"no free slot: {running} of {limit} sessions are running ({reason})",
             {"reason": QUEUED_REASON, "limit": reason, "running": running, "max": limit},
         )
+
+
+def yield_slot(db: Db, session_id: str, run_id: str) -> None:
+    """Let others run while nobody of this run is at work: all wait for an operator's word."""
+    if not approvals.all_wait(db, run_id):
+        return
+    session = sessions.lock(db, session_id)
+    if session.active_run == run_id and not session.without_slot:
+        _mark(db, session, run_id, without_slot=True)
+
+
+def take_slot(db: Db, session_id: str, run_id: str) -> bool:
+    """Take a slot for a session that waited without one; False while there is none."""
+    session = sessions.lock(db, session_id)
+    if session.without_slot and session.active_run == run_id:
+        if full_because(db, session):
+            return False
+        _mark(db, session, run_id, without_slot=False)
+    return True
+
+
+def _mark(db: Db, session: SessionRow, run_id: str, *, without_slot: bool) -> None:
+    change(db, SessionRow, session.id, without_slot=without_slot)
+    count = sessions.running_count(db, session.project_id, session.created_by)
+    events.append(db, session.id, count, run_id=run_id)
 
 
 def full_because(db: Db, session: SessionRow) -> tuple[str, int, int] | None:

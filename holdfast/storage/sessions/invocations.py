@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, func, select, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.events import SubagentFinished, SubagentStarted
+from holdfast.storage.approvals import approvals
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, find_row, insert_once, made, table
 from holdfast.storage.database.tables import Message, SubagentInvocation
@@ -75,6 +76,7 @@ def end(db: Db, row: SubagentInvocation, state: str, error: dict[str, Any] | Non
     )
     if taken.rowcount == 0:
         return False
+    approvals.withdraw(db, row.run_id, invocation_id=row.id)
     finished = SubagentFinished(
         invocation_id=row.id, run_id=row.run_id, name=row.subagent_name, state=state
     )

@@ -10,6 +10,7 @@ from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import RunCancelled, RunCompleted, RunCreated
 from holdfast.domain.lifecycle import Action, State
+from holdfast.storage.approvals import approvals
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import (
     KEY,
@@ -195,6 +196,7 @@ def _close(
         error=error,
         finish_reason=finish_reason,
     )
+    approvals.withdraw(db, run_id)
     tokens = {"input": run.tokens_in, "output": run.tokens_out}
     ended = [RunCompleted(run_id=run_id, state=state, duration_ms=duration, tokens=tokens)]
     if state == "cancelled":

@@ -82,6 +82,7 @@ class StoredSession(TypedDict):
     failure: dict[str, Any] | None
     archived: bool
     pinned: bool
+    stuck_guard: bool
     working_directory: str
     cache_id: str | None
     last_active: int

@@ -33,7 +33,9 @@ class Slots:
 
 def _running(whose: ColumnElement[str], key: str) -> ScalarSelect[Any]:
     running = _sessions.c.state == State.RUNNING.value
-    return select(func.count()).where(running, whose == bindparam(key)).scalar_subquery()
+    holding = _sessions.c.without_slot.is_(False)
+    mine = whose == bindparam(key)
+    return select(func.count()).where(running, holding, mine).scalar_subquery()
 
 
 def _limit(place: Table, key: str) -> ScalarSelect[Any]:
@@ -121,6 +123,8 @@ def move(
     before = State(session.state)
     after = next_state(before, action)
     changed = {"state": after.value, "version": session.version + 1, "updated_at": now_ms()}
+    if after not in (State.RUNNING, State.PAUSED):
+        columns["without_slot"] = False  # it was a run's that is over
     change(db, SessionRow, session_id, **{**changed, **columns})
     moved = SessionState(
         session_id=session_id,

@@ -24,6 +24,7 @@ from holdfast.storage.database.tables import (
     Supersession,
     ToolCallRow,
 )
+from holdfast.storage.database.tables_approvals import Approval, PermissionRow
 from holdfast.storage.database.tables_history import (
     Checkpoint,
     Compaction,
@@ -93,8 +94,10 @@ def delete_rows(db: Db, session_id: str, *, keep: Iterable[str] = ()) -> dict[st
             place = table(model)
             gone = db.connection().execute(delete(place).where(place.c[owner] == session_id))
             removed[name] = gone.rowcount
-    frames = table(Frame)
-    db.connection().execute(delete(frames).where(frames.c.session_id == session_id))
+    # Not history, or told by events: what a client missed, questions, and answers to them.
+    for model in (Frame, Approval, PermissionRow):
+        place = table(model)
+        db.connection().execute(delete(place).where(place.c.session_id == session_id))
     return removed
 
 

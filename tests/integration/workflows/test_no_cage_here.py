@@ -1,4 +1,4 @@
-"""A machine that can build no cage: nothing runs or is written without one, reading goes on."""
+"""A machine that can build no cage: what runs or writes is asked about, reading goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.settings.config import Config
 from holdfast.storage.database.opening import OpenStore
-from tests.support.local_worker import LocalWorker, script
+from tests.support.local_worker import LocalWorker, decide, pending, script
 from tests.support.servers.caged_programs import WITHOUT_CAGES, before
 from tests.support.servers.terminal_hosts import TestHost
 from tests.support.stored_rows import tool_calls_of
@@ -34,7 +34,7 @@ async def worker(
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("shell", {"command": "echo ran > ran"}),
     ("write_file", {"path": "written", "content": "x"}),
-    ("edit_file", {"path": "old", "old_string": "old words", "new_string": "new"}),
+    ("edit_file", {"path": "old", "old_string": "old", "new_string": "new"}),
     ("read_file", {"path": "old"}),
 ]
 
@@ -51,19 +51,29 @@ async def states(worker: LocalWorker, primary: str) -> tuple[dict[str, tuple[str
     return {row.tool_name: (row.state, str(row.output)) for row in rows}, folder
 
 
-async def test_commands_and_edits_are_refused_with_what_to_do_and_reading_goes_on(
-    worker: LocalWorker,
-) -> None:
-    ended, folder = await states(worker, "terminal: false")
-    for name in ("shell", "write_file", "edit_file"):
-        state, words = ended[name]
-        assert state == "failed", name
-        assert "install bubblewrap" in words
-        assert "cage: disabled" in words
-    assert ended["read_file"][0] == "done"
-    assert "old words" in ended["read_file"][1]
-    assert sorted(path.name for path in folder.iterdir()) == [".holdfast", "old"]
-    assert (folder / "old").read_text() == "old words\n"
+async def test_commands_and_edits_are_asked_about_and_reading_goes_on(worker: LocalWorker) -> None:
+    """What is allowed runs without a cage; what is denied is not made."""
+    session = worker.session(worker.project("primary: {model: 'scripted:echo'}\n"))
+    folder = Path(worker.row(session).working_directory)
+    (folder / "old").write_text("old words\n")
+    steps = [{"call": name, "arguments": arguments} for name, arguments in CALLS]
+    sent = await worker.send(session, script(*steps, {"say": "seen"}))
+    for tool, decision in (("shell", "allow"), ("write_file", "deny"), ("edit_file", "allow")):
+        approval = await pending(worker, session)
+        assert (approval.tool, approval.uncaged) == (tool, True)
+        assert "install bubblewrap" in approval.reason
+        await decide(worker, approval, decision)
+    run = await worker.over(sent.run_id or "")
+    assert run.state == "done", run.error
+    rows = worker.store.read(lambda db: tool_calls_of(db, run.id))
+    assert {row.tool_name: row.state for row in rows} == {
+        "shell": "done",
+        "write_file": "failed",
+        "edit_file": "done",
+        "read_file": "done",
+    }
+    assert sorted(path.name for path in folder.iterdir()) == [".holdfast", "old", "ran"]
+    assert (folder / "old").read_text() == "new words\n"
 
 
 async def test_an_agent_whose_cage_is_disabled_works_there(worker: LocalWorker) -> None:

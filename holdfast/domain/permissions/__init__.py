@@ -1,0 +1,1 @@
+"""Permissions: which tool calls are allowed, asked for or denied. Pure."""
