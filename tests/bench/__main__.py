@@ -21,10 +21,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 HEAD = """\
 # Benchmarks
 
-Written by `make bench`, newest first; older tables are folded away below. Each number is the
-middle of the runs of its part, beside the raw limit measured in the same runs, where there is one.
-The noise is the half-width of the middle half of the repeats inside a run, then the lowest and the
-highest run.
+Written by `make bench`, newest first; older tables are folded away below. Each number is the middle
+of the runs of its part, beside the raw limit measured in the same runs, where there is one. The noise
+is the half-width of the middle half of the repeats inside a run, then the lowest and highest run.
 """
 FOLD = "<details>\n<summary>Older measurements, newest first</summary>\n\n"
 FOLD_END = "</details>\n"

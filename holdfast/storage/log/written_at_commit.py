@@ -2,7 +2,7 @@
 
 A transaction often says several things of one session: they take one number range, one insert and
 one link of the hash chain's end, in the same transaction as the change that they report. Who reads
-a log, its counters or its hash inside the transaction writes first: `sessions.find` and `lock` do.
+a log, its counters or its hash inside the transaction writes first: `write`.
 """
 
 from __future__ import annotations

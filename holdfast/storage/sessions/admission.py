@@ -142,12 +142,10 @@ def full_because(db: Db, session: SessionRow) -> tuple[str, int, int] | None:
         key = crc32(session.created_by.encode())
         db.connection().execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
     found = sessions.slots(db, session.project_id, session.created_by)
-    running, limit = found.in_project, found.project_limit
-    if running >= limit:
-        return "per_project", running, limit
-    running, limit = found.for_operator, found.operator_limit
-    if running >= limit:
-        return "per_operator", running, limit
+    if found.in_project >= found.project_limit:
+        return "per_project", found.in_project, found.project_limit
+    if found.for_operator >= found.operator_limit:
+        return "per_operator", found.for_operator, found.operator_limit
     return None
 
 

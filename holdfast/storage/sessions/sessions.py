@@ -14,7 +14,7 @@ from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change, find_row, insert_once, made, table
 from holdfast.storage.database.tables import Operator, Project, SessionRow
-from holdfast.storage.log import events, written_at_commit
+from holdfast.storage.log import events
 from holdfast.storage.projects import quotas
 
 _sessions, _projects, _operators = table(SessionRow), table(Project), table(Operator)
@@ -69,8 +69,7 @@ def create(db: Db, row: SessionRow) -> SessionRow:
 
 
 def find(db: Db, session_id: str) -> SessionRow | None:
-    """The session, or None; its counters count what this transaction has added to its logs."""
-    written_at_commit.write(db)
+    """The session, or None."""
     return find_row(db, SessionRow, session_id)
 
 
@@ -96,7 +95,6 @@ def count_by_state(db: Db) -> dict[str, int]:
 
 def lock(db: Db, session_id: str) -> SessionRow:
     """The session, held against other writers until this transaction ends."""
-    written_at_commit.write(db)
     row = find_row(db, SessionRow, session_id, lock=True)
     if row is None:
         raise NotFound("Session not found.")

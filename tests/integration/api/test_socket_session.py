@@ -30,12 +30,12 @@ def session_id(caller: Caller, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def stream(api: ApiServer, session_id: str) -> Callable[..., None]:
+def stream(api: ApiServer, session_id: str) -> Callable[..., int]:
     """Appends deltas to the session, as a model call does."""
 
-    def append(*texts: str) -> None:
+    def append(*texts: str) -> int:
         pairs = [("delta", {"text": text}) for text in texts]
-        api.store.write(lambda db: frames.append(db, session_id, *pairs))
+        return api.store.write(lambda db: frames.append(db, session_id, *pairs))
 
     return append
 
@@ -58,7 +58,7 @@ def closing(socket: Any) -> tuple[dict[str, Any], int | None]:
 
 @pytest.mark.req("K-093", "K-131")
 def test_a_client_is_welcomed_and_sees_what_happens(
-    api: ApiServer, caller: Caller, session_id: str, stream: Callable[..., None]
+    api: ApiServer, caller: Caller, session_id: str, stream: Callable[..., int]
 ) -> None:
     stream("before")
     socket, welcome = caller.attach(session_id, device_hint="test")
@@ -83,7 +83,7 @@ def test_a_client_is_welcomed_and_sees_what_happens(
 
 @pytest.mark.req("K-093", "K-149", "K-003", "K-141")
 def test_a_client_that_comes_back_gets_what_it_missed(
-    caller: Caller, session_id: str, stream: Callable[..., None]
+    caller: Caller, session_id: str, stream: Callable[..., int]
 ) -> None:
     socket, welcome = caller.attach(session_id)
     seqs = welcome["payload"]["server_seq"]
@@ -103,7 +103,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(
 
 @pytest.mark.req("K-091", "K-094", "K-149")
 def test_a_gap_is_said_and_the_client_refetches(
-    api: ApiServer, caller: Caller, session_id: str, stream: Callable[..., None]
+    api: ApiServer, caller: Caller, session_id: str, stream: Callable[..., int]
 ) -> None:
     stream("a", "b", "c")
     api.store.write(lambda db: frames.prune(db, session_id, keep_ms=-10_000))
@@ -121,7 +121,7 @@ def test_a_gap_is_said_and_the_client_refetches(
 
 @pytest.mark.req("K-096", "K-149")
 def test_a_second_operator_is_refused_and_an_observer_let_in(
-    api: ApiServer, caller: Caller, session_id: str, stream: Callable[..., None]
+    api: ApiServer, caller: Caller, session_id: str, stream: Callable[..., int]
 ) -> None:
     socket, _ = caller.attach(session_id)
     assert caller.http.get(f"/sessions/{session_id}").json()["attached"] is True
@@ -233,7 +233,7 @@ def test_work_goes_on_when_its_operator_leaves(
 
 
 def test_a_reopened_session_is_not_over_for_those_who_replay_its_end(
-    caller: Caller, session_id: str, stream: Callable[..., None]
+    caller: Caller, session_id: str, stream: Callable[..., int]
 ) -> None:
     caller.http.delete(f"/sessions/{session_id}", params={"confirm": "true"})
     assert caller.http.post(f"/sessions/{session_id}/reopen").status_code == 200
