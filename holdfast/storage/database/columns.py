@@ -24,10 +24,7 @@ class JsonText(TypeDecorator[Any]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """The value that was stored."""
-        if value is None:
-            return None
-        # What most messages have in theirs.
-        return {} if value == "{}" else json.loads(value)
+        return None if value is None else json.loads(value)
 
 
 def json_column(*, nullable: bool = True) -> Column[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import delete, insert, select
@@ -60,14 +60,9 @@ COLLECTIONS: dict[str, tuple[type[SQLModel], str, tuple[str, ...]]] = {
 _NUMBERED = ("messages", "supersessions")
 
 
-def rows_of(
-    db: Db, session_id: str, *, known: Mapping[str, list[dict[str, Any]]] | None = None
-) -> dict[str, list[dict[str, Any]]]:
-    """Every collection of the session; those that are `known` are not read again."""
-    there = known or {}
-    return {
-        name: there[name] if name in there else _rows(db, name, session_id) for name in COLLECTIONS
-    }
+def rows_of(db: Db, session_id: str) -> dict[str, list[dict[str, Any]]]:
+    """Every collection of the session."""
+    return {name: _rows(db, name, session_id) for name in COLLECTIONS}
 
 
 def put_rows(db: Db, collections: dict[str, list[dict[str, Any]]]) -> None:
@@ -141,9 +136,7 @@ def _rows(db: Db, name: str, session_id: str) -> list[dict[str, Any]]:
     place = table(model)
     rows = select(place).where(place.c[owner] == session_id)
     rows = rows.order_by(*(place.c[column] for column in order))
-    found = db.connection().execute(rows)
-    names = tuple(found.keys())
-    return [dict(zip(names, row, strict=True)) for row in found]
+    return [dict(row._mapping) for row in db.connection().execute(rows)]
 
 
 def _walk(

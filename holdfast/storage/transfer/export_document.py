@@ -17,7 +17,7 @@ from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
 from holdfast.storage.sessions import messages, session_views, sessions
 from holdfast.storage.sessions.lineage import LEVELS_MAX
-from holdfast.storage.sessions.message_views import message_json
+from holdfast.storage.sessions.message_views import MessageShown, message_json
 from holdfast.storage.transfer import archive
 from holdfast.storage.transfer.redaction import redact_all
 
@@ -53,23 +53,23 @@ def document(
     archived: bool = True,
 ) -> dict[str, Any]:
     """The export of one session (H-039). A redacted one is for reading: its hashes would lie."""
-    page = messages.page(db, session.id, limit=MESSAGES_MAX, include_superseded=True)
     shown: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "exported_at": now_ms(),
         "redacted": redacted,
         "session": session_views.view(db, session),
-        "messages": [message_json(message, causes) for message, causes in page],
+        "messages": conversation(db, session.id),
     }
     if redacted:
         return {**shown, **redact_all({key: shown[key] for key in ("session", "messages")})}
-    if not archived:
-        return shown
-    # A longer session is not shown whole, but archived whole.
-    whole = len(page) < MESSAGES_MAX
-    known = {"messages": messages.whole_rows(page, session.id)} if whole else {}
-    return {**shown, "archive": _archive(db, blobs, session, known)}
+    return {**shown, "archive": _archive(db, blobs, session)} if archived else shown
+
+
+def conversation(db: Db, session_id: str) -> list[MessageShown]:
+    """Every message that the session sees, superseded ones too, as the wire shows them."""
+    page = messages.page(db, session_id, limit=MESSAGES_MAX, include_superseded=True)
+    return [message_json(message, causes) for message, causes in page]
 
 
 def documents(
@@ -92,10 +92,8 @@ def _document(db: Db, blobs: BlobStore, session_id: str, redacted: bool) -> dict
     return document(db, blobs, session, redacted=redacted)
 
 
-def _archive(
-    db: Db, blobs: BlobStore, session: SessionRow, known: dict[str, list[dict[str, Any]]]
-) -> dict[str, Any]:
-    rows = archive.rows_of(db, session.id, known=known)
+def _archive(db: Db, blobs: BlobStore, session: SessionRow) -> dict[str, Any]:
+    rows = archive.rows_of(db, session.id)
     project = db.connection().execute(
         select(_projects.c.id, _projects.c.name, _projects.c.path).where(
             _projects.c.id == session.project_id
