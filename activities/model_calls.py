@@ -11,7 +11,6 @@ from temporalio import activity
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
-from activities.answers import append_answer, asked_for, role_of
 from activities.bills import bill
 from activities.context import Context, build
 from activities.heartbeats import beating
@@ -197,7 +196,7 @@ class ModelActivities:
                     step.session_id,
                     id=call.message_id,
                     run_id=step.run_id,
-                    role=role_of(step),
+                    role=_role(step),
                     agent_path=step.agent_path,
                     invocation_id=step.invocation_id,
                     content=stream.text,
@@ -226,13 +225,34 @@ class ModelActivities:
         if known is not None:
             return known
         message_id = call.message_id or ""
+        if messages.find(db, message_id) is not None:
+            # A later attempt took this one for dead and set its words aside: that one counts.
+            raise ApplicationError("another attempt took over", type="stale_attempt")
         call.request_ref = blobs.commit(db, descriptor)
-        total = len(answer.tool_calls)
+        calls.begin(db, call)
+        usage, total = answer.usage, len(answer.tool_calls)
         most = self.config().limits.tool_calls_per_step
         answer = replace(answer, tool_calls=answer.tool_calls[: most + REFUSED_CALLS_MAX])
-        message = append_answer(db, step, message_id, answer)
+        asked = [
+            {"id": one.id, "name": one.name, "arguments": one.arguments}
+            for one in answer.tool_calls
+        ]
+        message = messages.append(
+            db,
+            step.session_id,
+            id=message_id,
+            run_id=step.run_id,
+            role=_role(step),
+            agent_path=step.agent_path,
+            invocation_id=step.invocation_id,
+            content=answer.text,
+            tool_calls=asked or None,
+            model=f"{answer.provider}:{answer.model}",
+            tokens=usage.input_tokens + usage.output_tokens,
+            meta={"finish_reason": answer.finish_reason} if answer.finish_reason else {},
+        )
         frames.append(db, step.session_id, ("message", {"message": message_json(message, [])}))
-        rows = asked_for(step, message_id, answer)
+        rows = _asked_for(step, message_id, answer)
         run = runs.get(db, step.run_id)
         if run.state not in runs.ACTIVE:
             rows = []  # nobody is left to make the calls
@@ -249,18 +269,15 @@ class ModelActivities:
 
     def _budget(self, db: Db, step: ModelStep, context: Context) -> str | None:
         limits, own = self.config().limits, context.project_file.limits
+        session = sessions.get(db, step.session_id)
+        spent = (session.estimated_cost_usd or 0.0) + (session.actual_cost_usd or 0.0)
         session_limit = own.max_cost_usd or limits.max_cost_usd
-        if session_limit is not None and _spent(db, step.session_id) >= session_limit:
+        if session_limit is not None and spent >= session_limit:
             return "budget_reached"
         run_limit = own.max_cost_usd_per_run or limits.max_run_cost_usd
         if run_limit is not None and calls.cost_of_run(db, step.run_id) >= run_limit:
             return "budget_reached"
         return None
-
-
-def _spent(db: Db, session_id: str) -> float:
-    session = sessions.get(db, session_id)
-    return (session.estimated_cost_usd or 0.0) + (session.actual_cost_usd or 0.0)
 
 
 def _call(step: ModelStep, context: Context, attempt: int, message_id: str) -> Call:
@@ -279,6 +296,25 @@ def _call(step: ModelStep, context: Context, attempt: int, message_id: str) -> C
         provider=context.route.provider,
         message_id=message_id,
     )
+
+
+def _asked_for(step: ModelStep, message_id: str, answer: ModelAnswer) -> list[ToolCallRow]:
+    """The tool calls of an answer, in its order."""
+    return [
+        fresh(
+            ToolCallRow,
+            id=new_id(),
+            run_id=step.run_id,
+            session_id=step.session_id,
+            caller=step.agent_path,
+            provider_call_id=one.id,
+            message_id=message_id,
+            position=position,
+            tool_name=one.name,
+            input=_input(one.arguments, one.invalid_arguments),
+        )
+        for position, one in enumerate(answer.tool_calls)
+    ]
 
 
 def _refuse(db: Db, step: ModelStep, rows: list[ToolCallRow], why: str) -> None:
@@ -312,7 +348,7 @@ def _set_aside(
         step.session_id,
         id=message_id,
         run_id=step.run_id,
-        role=role_of(step),
+        role=_role(step),
         agent_path=step.agent_path,
         invocation_id=step.invocation_id,
         content=words,
@@ -325,6 +361,14 @@ def _leave_out(db: Db, step: ModelStep, run: Run, message_id: str) -> None:
     """Words that came after the run was rolled back are kept, but no longer count."""
     if run.finish_reason == "rolled_back":
         supersessions.supersede(db, step.session_id, [message_id], "discard", run.id)
+
+
+def _role(step: ModelStep) -> str:
+    return "primary" if step.invocation_id is None else "subagent"
+
+
+def _input(arguments: dict[str, object], invalid: str | None) -> dict[str, object]:
+    return arguments if invalid is None else {**arguments, "invalid_arguments": invalid}
 
 
 def _as_failure(error: PermanentProviderError | PassingProviderError) -> ApplicationError:

@@ -100,5 +100,5 @@ async def _look_at(store: OpenStore, terminals: Terminals, pty: Pty, idle: set[s
         await store.awrite(partial(_append, session_id=pty.session_id, event=told))
 
 
-def _append(db: Db, session_id: str, event: Event) -> None:
-    events.append(db, session_id, event)
+def _append(db: Db, session_id: str, event: Event) -> int:
+    return events.append(db, session_id, event)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from typing import Any
 
+from sqlalchemy import bindparam, insert, select
+
+from holdfast.domain.canonical import canonical, sha256
 from holdfast.domain.clock import now_ms
 from holdfast.domain.events import Event
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import made, table
+from holdfast.storage.database.rows import BY, KEY, by_key, made, table
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import EventRow
-from holdfast.storage.log import written_at_commit
-from holdfast.storage.log.written_at_commit import chain
+from holdfast.storage.log import feed
 
 _sessions, _events = table(SessionRow), table(EventRow)
+_STEP = (
+    by_key(_sessions)
+    .values(event_seq=_sessions.c.event_seq + bindparam(BY))
+    .returning(_sessions.c.event_seq, _sessions.c.event_hash)
+)
+_HASH = by_key(_sessions)
+_INSERT = insert(_events)
 
 
 def append(
@@ -23,13 +32,17 @@ def append(
     *events: Event,
     run_id: str | None = None,
     row: tuple[str, str] | None = None,
-) -> None:
-    """Append events in order; they get their numbers when the transaction commits."""
+) -> int:
+    """Append events in order; answers the last one's seq."""
+    connection = db.connection()
+    tip = connection.execute(_STEP, {KEY: session_id, BY: len(events)})
+    last_seq, previous = tip.one()
+    rows: list[dict[str, Any]] = []
     at = now_ms()
-    additions = written_at_commit.of_session(db, session_id)
-    additions.events += [
-        {
+    for seq, event in enumerate(events, start=last_seq - len(events) + 1):
+        record = {
             "session_id": session_id,
+            "seq": seq,
             "id": new_id(),
             "kind": event.kind,
             "at": at,
@@ -38,8 +51,17 @@ def append(
             "row_id": row[1] if row else None,
             "data": event.data(),
         }
-        for event in events
-    ]
+        previous = chain(previous, record)
+        rows.append({**record, "hash": previous})
+    connection.execute(_INSERT, rows)
+    connection.execute(_HASH, {KEY: session_id, "event_hash": previous})
+    feed.notify(db, session_id)
+    return int(last_seq)
+
+
+def chain(previous: str, record: dict[str, Any]) -> str:
+    """The hash of a row that follows the row with hash `previous`."""
+    return sha256(previous.encode() + canonical(record))
 
 
 def after(db: Db, session_id: str, seq: int, *, limit: int) -> list[EventRow]:

@@ -5,35 +5,42 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Text, delete, func, select, type_coerce, update
+from sqlalchemy import Text, delete, func, insert, select, type_coerce, update
 
 from holdfast.domain.clock import now_ms
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import table
+from holdfast.storage.database.rows import step_counter, table
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Frame
-from holdfast.storage.log import written_at_commit
+from holdfast.storage.log import feed
 from holdfast.storage.log.news import FrameText
 
 KEEP_MS = 10 * 60 * 1000
 KEEP_BYTES = 50 * 1024 * 1024
 _frames, _sessions = table(Frame), table(SessionRow)
+_INSERT = insert(_frames)
 
 
-def append(db: Db, session_id: str, *frames: tuple[str, dict[str, Any]]) -> None:
-    """Append (type, payload) pairs in order; they get their numbers at the commit."""
+def append(db: Db, session_id: str, *frames: tuple[str, dict[str, Any]]) -> int:
+    """Append (type, payload) pairs in order; answers the last one's seq."""
+    last = step_counter(db, SessionRow, session_id, "frame_seq", len(frames))
     at = now_ms()
-    additions = written_at_commit.of_session(db, session_id)
-    additions.frames += [
-        {
-            "session_id": session_id,
-            "type": type_,
-            "payload": payload,
-            "size": len(json.dumps(payload)),
-            "created_at": at,
-        }
-        for type_, payload in frames
-    ]
+    db.connection().execute(
+        _INSERT,
+        [
+            {
+                "session_id": session_id,
+                "seq": seq,
+                "type": type_,
+                "payload": payload,
+                "size": len(json.dumps(payload)),
+                "created_at": at,
+            }
+            for seq, (type_, payload) in enumerate(frames, start=last - len(frames) + 1)
+        ],
+    )
+    feed.notify(db, session_id)
+    return last
 
 
 def texts_after(db: Db, session_id: str, seq: int, *, limit: int) -> list[FrameText]:

@@ -22,7 +22,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, change, find_row, fresh, insert_once, made, table
 from holdfast.storage.database.tables import Message, Run, SessionRow, SubagentInvocation
 from holdfast.storage.database.tables_history import Checkpoint, Derivation, Head
-from holdfast.storage.log import events, written_at_commit
+from holdfast.storage.log import events
 from holdfast.storage.moves.head_deltas import (
     KINDS,
     Delta,
@@ -86,7 +86,6 @@ def create(
     known = of(db, session_id, run_id=run_id, checkpoint_id=checkpoint_id)
     if known is not None:
         return known.id
-    written_at_commit.write(db)  # a head says how many events there are
     session = sessions.lock(db, session_id)
     current = None if whole else session.current_head
     basis = find(db, current) if current else None

@@ -60,9 +60,7 @@ def admit(db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str
     frames.append(db, session_id, ("message", {"message": message_json(message, [])}))
     if full:
         return _queue(db, session_id, run_id, message_id, full)
-    moved = sessions.move(
-        db, session_id, Action.START, "message", run_id=run_id, locked=session, active_run=run_id
-    )
+    moved = sessions.move(db, session_id, Action.START, "message", run_id=run_id, active_run=run_id)
     return Admitted(State(moved.state), run_id, message_id)
 
 
@@ -75,7 +73,7 @@ def start_queued(db: Db, session_id: str, user_id: str, *, trigger: str = "resum
     require_slot(db, session)
     runs.start(db, session.active_run)
     sessions.move(db, session_id, Action.START, trigger, run_id=session.active_run)
-    running = sessions.slots(db, session.project_id, session.created_by).in_project
+    running, _ = sessions.project_slots(db, session.project_id)
     resumed = SessionResumedFromQueue(
         session_id=session_id, run_id=session.active_run, user_id=user_id, running_count=running
     )
@@ -141,11 +139,12 @@ def full_because(db: Db, session: SessionRow) -> tuple[str, int, int] | None:
     if db.get_bind().dialect.name == "postgresql":
         key = crc32(session.created_by.encode())
         db.connection().execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-    found = sessions.slots(db, session.project_id, session.created_by)
-    if found.in_project >= found.project_limit:
-        return "per_project", found.in_project, found.project_limit
-    if found.for_operator >= found.operator_limit:
-        return "per_operator", found.for_operator, found.operator_limit
+    running, limit = sessions.project_slots(db, session.project_id)
+    if running >= limit:
+        return "per_project", running, limit
+    running, limit = sessions.operator_slots(db, session.created_by)
+    if running >= limit:
+        return "per_operator", running, limit
     return None
 
 

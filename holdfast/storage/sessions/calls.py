@@ -93,24 +93,20 @@ def begin(db: Db, call: Call) -> None:
 
 
 def finish(db: Db, call: Call, bill: Bill, **columns: Any) -> None:
-    """Store the call as answered, begun or not; add what it used to its run and session."""
-    at = now_ms()
+    """The answer is stored; add what it used to its run and session."""
     used = {name: getattr(bill, name) for name in TOKENS}
-    done = {
-        "attempt": call.attempt,
-        "request_ref": call.request_ref,
-        "message_id": call.message_id,
-        "error": None,
-        "status": "done",
-        "completed_at": at,
-        "cost_usd": bill.cost_usd,
-        "cost_status": bill.cost_status,
-        "cost_source": bill.cost_source,
+    change(
+        db,
+        Call,
+        call.id,
+        status="done",
+        completed_at=now_ms(),
+        cost_usd=bill.cost_usd,
+        cost_status=bill.cost_status,
+        cost_source=bill.cost_source,
         **used,
         **columns,
-    }
-    if not insert_once(db, Call, {**call.model_dump(), "created_at": at, **done}):
-        change(db, Call, call.id, **done)
+    )
     _add_to_session(db, call.session_id, bill, used)
     if call.run_id is not None:
         # Steps are those of the run's own loop; subagents and leaf calls add none.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, exists, func, select
+from sqlalchemy import ColumnElement, bindparam, exists, func, select
+from sqlmodel import select as select_rows
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.events import MessageAdded
@@ -18,6 +19,7 @@ from holdfast.storage.database.rows import (
     fresh,
     insert_once,
     made,
+    step_counter,
     table,
 )
 from holdfast.storage.database.tables import Message, SessionRow, Supersession
@@ -33,22 +35,17 @@ from holdfast.storage.sessions.lineage import (
 _messages, _sessions, _supersessions = table(Message), table(SessionRow), table(Supersession)
 PREVIEW_CHARS = 63
 LEVELS_IN_A_QUERY = 50
-_TOUCH = (
-    by_key(_sessions)
-    .values(
-        message_seq=_sessions.c.message_seq + 1,
-        message_count=_sessions.c.message_count + 1,
-        last_active=bindparam("at"),
-        updated_at=bindparam("at"),
-    )
-    .returning(_sessions.c.message_seq)
+_TOUCH = by_key(_sessions).values(
+    message_count=_sessions.c.message_count + 1,
+    last_active=bindparam("at"),
+    updated_at=bindparam("at"),
 )
 _PREVIEW = _TOUCH.values(
     preview=func.coalesce(func.nullif(_sessions.c.preview, ""), bindparam("words"))
 )
 # What most sessions ask for at every step: no fork, so one level.
 _HISTORY = (
-    select(_messages)
+    select_rows(Message)
     .where(
         _messages.c.session_id == bindparam(KEY),
         _messages.c.agent_path == bindparam("path"),
@@ -65,7 +62,7 @@ _HISTORY = (
 # The change counter comes with the rows: as it was when they were read, on Postgres too.
 _CHANGE = select(_sessions.c.change_seq).where(_sessions.c.id == bindparam(KEY))
 _HISTORY_FROM = (
-    select(_messages, _CHANGE.scalar_subquery().label("change_seq"))
+    select_rows(Message, _CHANGE.scalar_subquery())
     .where(
         _messages.c.session_id == bindparam(KEY),
         _messages.c.seq >= bindparam("from"),
@@ -82,10 +79,6 @@ _HISTORY_FROM = (
 )
 
 
-class MessageThere(Exception):
-    """A message that was known to be new has been stored before; nothing of this may be kept."""
-
-
 def append(
     db: Db,
     session_id: str,
@@ -94,15 +87,11 @@ def append(
     content: str,
     id: str | None = None,  # noqa: A002 - the column's name
     run_id: str | None = None,
-    known_new: bool = False,
     **columns: Any,
 ) -> Message:
-    """Append one message; the same id twice is stored once.
-
-    With `known_new` nobody is asked first, and MessageThere is raised if it was not new.
-    """
+    """Append one message; the same id twice is stored once."""
     message_id = id or new_id()
-    found = None if known_new or id is None else find(db, message_id)
+    found = find(db, message_id) if id is not None else None
     if found is not None:
         return found
     at = now_ms()
@@ -111,14 +100,14 @@ def append(
         id=message_id,
         session_id=session_id,
         run_id=run_id,
-        seq=_next_seq(db, session_id, role, content, at),
+        seq=step_counter(db, SessionRow, session_id, "message_seq"),
         role=role,
         content=content,
         created_at=at,
         **columns,
     )
-    if not insert_once(db, Message, message.model_dump(exclude={"number"})) and known_new:
-        raise MessageThere(message_id)
+    insert_once(db, Message, message.model_dump(exclude={"number"}))
+    _touch(db, session_id, role, content, at)
     added = MessageAdded(message_id=message_id, role=role, agent_path=message.agent_path)
     events.append(db, session_id, added, run_id=run_id, row=("message", message_id))
     return message
@@ -144,7 +133,7 @@ def history(
     chain = levels(db, session_id) if chain is None else chain
     if len(chain) == 1:
         values = {KEY: session_id, "path": agent_path, "invocation": invocation_id}
-        return _plain(db.connection().execute(_HISTORY, values))
+        return list(db.exec(_HISTORY, params=values))
     mine = (_messages.c.agent_path == agent_path) & (
         _messages.c.invocation_id.is_not_distinct_from(invocation_id)
     )
@@ -162,8 +151,8 @@ def history_from(
 ) -> tuple[int | None, list[Message]]:
     """Those of `history` that are the session's own, from `seq` on, and its change counter."""
     values = {KEY: session_id, "from": seq, "path": agent_path, "invocation": invocation_id}
-    found = db.connection().execute(_HISTORY_FROM, values).all()
-    return (found[0].change_seq if found else None), _plain(found)
+    found = list(db.exec(_HISTORY_FROM, params=values))
+    return (found[0][1] if found else None), [row for row, _ in found]
 
 
 def page(
@@ -185,15 +174,6 @@ def page(
             break
         after_seq = batch[-1].seq
     return chosen[:limit]
-
-
-def whole_rows(
-    page: list[tuple[Message, list[CauseShown]]], session_id: str
-) -> list[dict[str, Any]]:
-    """Every column of the session's own messages on a page."""
-    names = _messages.columns.keys()
-    rows = cast("list[tuple[Row[Any], Any]]", page)
-    return [dict(zip(names, row, strict=True)) for row, _ in rows if row.session_id == session_id]
 
 
 def page_before(
@@ -299,7 +279,7 @@ def _read(
     """Messages of all levels. Sources come first: a fork's own seqs begin after its cutoff."""
     rows: list[Message] = []
     for level in reversed(chain):
-        wanted = select(_messages).where(
+        wanted = select_rows(Message).where(
             _messages.c.session_id == level.session_id, _messages.c.seq > after_seq
         )
         if level.cutoff_seq is not None:
@@ -308,27 +288,18 @@ def _read(
             wanted = wanted.where(where)
         if limit is not None:
             wanted = wanted.limit(limit - len(rows))
-        rows += _plain(db.connection().execute(wanted.order_by(_messages.c.seq)))
+        # Loaded by the mapper: to construct each row ourselves costs many times as much.
+        rows += db.exec(wanted.order_by(_messages.c.seq)).all()
         if limit is not None and len(rows) >= limit:
             break
     return rows
 
 
-def _plain(found: Iterable[Any]) -> list[Message]:
-    """Rows to read, with a message's columns: to make the model of each costs five times as much.
-
-    They have none of the model's methods; whoever changes a message loads it with `find`.
-    """
-    return cast("list[Message]", list(found))
-
-
-def _next_seq(db: Db, session_id: str, role: str, content: str, at: int) -> int:
-    """The message's place; the session's counters and its preview count it in."""
+def _touch(db: Db, session_id: str, role: str, content: str, at: int) -> None:
     values: dict[str, Any] = {KEY: session_id, "at": at}
     if role == "operator":
         values["words"] = " ".join(content.split())[:PREVIEW_CHARS]
-    statement = _PREVIEW if role == "operator" else _TOUCH
-    return int(db.connection().execute(statement, values).scalar_one())
+    db.connection().execute(_PREVIEW if role == "operator" else _TOUCH, values)
 
 
 def by_ids(db: Db, ids: Iterable[str]) -> list[Message]:

@@ -219,7 +219,6 @@ def finish(db: Db, run_id: str, *, trigger: str, **how: Any) -> bool:
             way,
             trigger,
             run_id=run_id,
-            locked=session,
             active_run=None,
             current_checkpoint=None,
         )

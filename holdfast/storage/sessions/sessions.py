@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, ScalarSelect, Table, bindparam, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import RunningCount, SessionCreated, SessionState
 from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.storage.database.engine import Db
-from holdfast.storage.database.rows import change, find_row, insert_once, made, table
+from holdfast.storage.database.rows import KEY, change, find_row, insert_once, made, table
 from holdfast.storage.database.tables import Operator, Project, SessionRow
 from holdfast.storage.log import events
 from holdfast.storage.projects import quotas
@@ -21,33 +20,16 @@ _sessions, _projects, _operators = table(SessionRow), table(Project), table(Oper
 OPERATOR_LIMIT = 16
 
 
-@dataclass(frozen=True)
-class Slots:
-    """How many sessions run in a project and for an operator, and how many may."""
-
-    in_project: int
-    project_limit: int
-    for_operator: int
-    operator_limit: int
-
-
-def _running(whose: ColumnElement[str], key: str) -> ScalarSelect[Any]:
+def _running_where(whose: ColumnElement[str]) -> Select[Any]:
     running = _sessions.c.state == State.RUNNING.value
     holding = _sessions.c.without_slot.is_(False)
-    mine = whose == bindparam(key)
-    return select(func.count()).where(running, holding, mine).scalar_subquery()
+    return select(func.count()).where(running, holding, whose == bindparam(KEY))
 
 
-def _limit(place: Table, key: str) -> ScalarSelect[Any]:
-    return select(place.c.running_limit).where(place.c.id == bindparam(key)).scalar_subquery()
-
-
-_SLOTS = select(
-    _running(_sessions.c.project_id, "project"),
-    _limit(_projects, "project"),
-    _running(_sessions.c.created_by, "operator"),
-    _limit(_operators, "operator"),
-)
+_RUNNING_IN_PROJECT = _running_where(_sessions.c.project_id)
+_RUNNING_FOR_OPERATOR = _running_where(_sessions.c.created_by)
+_PROJECT_LIMIT = select(_projects.c.running_limit).where(_projects.c.id == bindparam(KEY))
+_OPERATOR_LIMIT = select(_operators.c.running_limit).where(_operators.c.id == bindparam(KEY))
 
 
 def create(db: Db, row: SessionRow) -> SessionRow:
@@ -109,15 +91,13 @@ def move(
     *,
     run_id: str | None = None,
     queued_reason: str | None = None,
-    locked: SessionRow | None = None,
     **columns: Any,
 ) -> SessionRow:
     """Move the session along the table, with `columns` changed in the same statement.
 
-    `locked` is its row, when this transaction holds it. The row that it answers is as it was
-    before the move's own events.
+    The row that it answers is as it was before the move's own events.
     """
-    session = locked or lock(db, session_id)
+    session = lock(db, session_id)
     before = State(session.state)
     after = next_state(before, action)
     changed = {"state": after.value, "version": session.version + 1, "updated_at": now_ms()}
@@ -144,8 +124,8 @@ def move(
 
 def running_count(db: Db, project_id: str, operator_id: str) -> RunningCount:
     """How many run now in the project and for the operator."""
-    found = slots(db, project_id, operator_id)
-    in_project, limit, for_operator = found.in_project, found.project_limit, found.for_operator
+    in_project, limit = project_slots(db, project_id)
+    for_operator, _ = operator_slots(db, operator_id)
     return RunningCount(
         project_id=project_id, running=in_project, limit=limit, operator_running=for_operator
     )
@@ -153,18 +133,16 @@ def running_count(db: Db, project_id: str, operator_id: str) -> RunningCount:
 
 def project_slots(db: Db, project_id: str) -> tuple[int, int]:
     """Running sessions of a project, and its limit."""
-    found = slots(db, project_id, "")
-    return found.in_project, found.project_limit
+    running = _number(db, _RUNNING_IN_PROJECT, project_id)
+    return running or 0, _number(db, _PROJECT_LIMIT, project_id) or 0
 
 
 def operator_slots(db: Db, operator_id: str) -> tuple[int, int]:
     """Running sessions of an operator, and the limit."""
-    found = slots(db, "", operator_id)
-    return found.for_operator, found.operator_limit
+    running = _number(db, _RUNNING_FOR_OPERATOR, operator_id)
+    return running or 0, _number(db, _OPERATOR_LIMIT, operator_id) or OPERATOR_LIMIT
 
 
-def slots(db: Db, project_id: str, operator_id: str) -> Slots:
-    """Running sessions of a project and of an operator, with their limits."""
-    keys = {"project": project_id, "operator": operator_id}
-    in_project, limit, for_operator, own = db.connection().execute(_SLOTS, keys).one()
-    return Slots(in_project, limit or 0, for_operator, own or OPERATOR_LIMIT)
+def _number(db: Db, statement: Select[Any], key: str) -> int | None:
+    found = db.connection().execute(statement, {KEY: key}).scalar()
+    return None if found is None else int(found)

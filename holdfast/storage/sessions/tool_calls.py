@@ -114,7 +114,6 @@ def close(
         db,
         call.session_id,
         id=message_id,
-        known_new=True,
         run_id=call.run_id,
         role="tool",
         agent_path=call.caller,

@@ -54,7 +54,7 @@ class Bench:
             return kept.rows, messages.history(db, key, agent_path=path)
 
         kept, true = self.store.read(read)
-        assert [row.id for row in kept] == [row.id for row in true]
+        assert [row.model_dump() for row in kept] == [row.model_dump() for row in true]
         return [row.content for row in kept]
 
     def compact(self, *ids: str) -> str:

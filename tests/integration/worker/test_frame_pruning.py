@@ -11,8 +11,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables_history import Frame
-from holdfast.storage.log import frames, written_at_commit
-from holdfast.storage.sessions import sessions
+from holdfast.storage.log import frames
 from tests.support.sample_library import SampleLibrary
 from worker.upkeep import prune
 
@@ -23,9 +22,7 @@ def stream(store: OpenStore, session_id: str, *, minutes_ago: float, mebibytes: 
     """One frame, as if it had been streamed then and were that large."""
 
     def write(db: Db) -> None:
-        frames.append(db, session_id, ("delta", {}))
-        written_at_commit.write(db)
-        seq = sessions.get(db, session_id).frame_seq
+        seq = frames.append(db, session_id, ("delta", {}))
         at = now_ms() - round(minutes_ago * 60_000)
         mine = (_frames.c.session_id == session_id) & (_frames.c.seq == seq)
         values = {"created_at": at, "size": mebibytes * 1024 * 1024}
