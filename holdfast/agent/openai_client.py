@@ -21,7 +21,7 @@ _PLAIN = ("messages", "tools")
 class PlainCompletions(AsyncCompletions):
     """Chat completions whose messages and tools are sent as they are given."""
 
-    async def create(self, **parameters: Any) -> Any:  # type: ignore[override]
+    async def create(self, **parameters: Any) -> Any:
         """As the SDK's, with plain JSON in `messages` and `tools`."""
         plain = {name: parameters[name] for name in _PLAIN if parameters.get(name)}
         # An empty list keeps the field's place in the body.
