@@ -16,6 +16,7 @@ from holdfast.domain.ids import new_id
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Message, SessionRow
+from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.moves import checkpoints, compactions, forks, prompt_edits, rollback
 from holdfast.storage.sessions import messages, sessions, supersessions
 from holdfast.storage.transfer import archive
@@ -78,7 +79,7 @@ class Bench:
         return row.id
 
     def _compact(self, db: Db, ids: tuple[str, ...]) -> str:
-        record = compactions.Compaction(
+        record = Compaction(
             id=new_id(),
             session_id=self.id,
             agent_path="primary",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -113,13 +113,13 @@ def request_of(kind: type[AsyncOpenAI], asked: dict[str, Any]) -> httpx2.Request
             model = OpenAIChatModel(
                 asked["model"],
                 provider=asked["provider"](openai_client=client),
-                profile=OpenAIModelProfile(**asked["profile"]),
+                profile=cast("OpenAIModelProfile", asked["profile"]),
             )
             with pytest.raises(ModelHTTPError, match="seen"):
                 async with model_request_stream(
                     model,
                     asked["messages"],
-                    model_settings=ModelSettings(**asked["settings"]),
+                    model_settings=cast("ModelSettings", asked["settings"]),
                     model_request_parameters=ModelRequestParameters(function_tools=asked["tools"]),
                 ):
                     raise AssertionError("nobody answered")
