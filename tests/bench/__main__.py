@@ -22,7 +22,7 @@ HEAD = """\
 # Benchmarks
 
 Written by `make bench`, newest first; older tables are folded away below. Each number is the middle
-of the runs of its part, beside the raw limit measured in the same runs, where there is one. The noise
+of the runs of its part, beside the raw limit measured in the same runs, where there is one. Noise
 is the half-width of the middle half of the repeats inside a run, then the lowest and highest run.
 """
 FOLD = "<details>\n<summary>Older measurements, newest first</summary>\n\n"

@@ -20,7 +20,7 @@ from holdfast.storage.database import blobs as blob_rows
 from holdfast.storage.database.rows import change, insert_once
 from holdfast.storage.database.tables import Call, ProjectFileRow, ToolCallRow
 from holdfast.storage.database.tables_history import Pty
-from holdfast.storage.log.written_at_commit import chain
+from holdfast.storage.log.events import chain
 from holdfast.storage.moves import prompt_edits
 from holdfast.storage.sessions import ptys
 from holdfast.storage.transfer import blob_names
