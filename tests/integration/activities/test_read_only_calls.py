@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import ANY
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from temporalio.exceptions import ApplicationError
