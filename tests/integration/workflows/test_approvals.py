@@ -130,6 +130,7 @@ async def test_a_session_that_waits_holds_no_slot_and_goes_on_when_there_is_one(
     await worker.cancel(other)
     assert (await worker.over(sent.run_id or "")).state == "done"
     assert pushes(worker, session) == ["pushed"]
+    assert "session.crash_recovered" not in worker.kinds(session), "it was begun with the slot"
 
 
 async def test_a_remembered_answer_holds_for_later_calls_of_its_scope(worker: LocalWorker) -> None:

@@ -82,6 +82,18 @@ def test_the_first_answer_wins_and_the_same_again_is_fine(
     assert len(caller.http.get("/approvals?state=all").json()["items"]) == 1
 
 
+def test_of_two_answers_at_once_one_is_stored(
+    api: ApiServer, caller: Caller, session: dict[str, Any]
+) -> None:
+    key = ask(api, session)
+    assert api.store.write(lambda db: approvals.decide(db, key, "allowed", decided_by="one"))
+    assert not api.store.write(lambda db: approvals.decide(db, key, "denied", decided_by="two"))
+    shown = caller.http.get(f"/approvals/{key}").json()
+    assert (shown["state"], shown["decided_by"]) == ("allowed", "one")
+    events = caller.http.get(f"/sessions/{session['id']}/events").json()["items"]
+    assert [one["type"] for one in events].count("approval.decided") == 1
+
+
 def test_after_the_end_of_the_run_it_is_withdrawn(
     api: ApiServer, caller: Caller, session: dict[str, Any]
 ) -> None:
