@@ -20,29 +20,24 @@ from holdfast.domain.session_start import Carried, RunProgress
 from holdfast.domain.steps import (
     CloseToolStep,
     FinishStep,
-    Loaded,
     LoadStep,
     PendingCall,
     ProcessesStep,
-    RecoverStep,
 )
 from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT, SubagentPause
-from workflows import steps
+from workflows import loading, steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.background import Background, failure_logged, kill_processes, save_tree
 from workflows.damage import is_damage, is_damage_met_elsewhere, store_failure
 from workflows.gate import Gate
 from workflows.ids import fresh_id
+from workflows.loading import TITLE
 from workflows.placement import Placement
 from workflows.refusals import refused
 from workflows.subagent_call import Children
 
 ANSWERS_MAX = 200
-WITH_RUN = (State.RUNNING, State.PAUSED, State.QUEUED)
 STATE = SearchAttributeKey.for_keyword("SessionState")
-TITLE = SearchAttributeKey.for_keyword("Title")
-PROJECT = SearchAttributeKey.for_keyword("Project")
-OPERATOR = SearchAttributeKey.for_keyword("Operator")
 
 
 @dataclass(frozen=True)
@@ -120,46 +115,11 @@ class SessionCore(Host):
     async def load(self) -> None:
         """Become what the database says, after a start or a lost history."""
         async with self.damage_fails():
-            await self._load()
-
-    async def _load(self) -> None:
-        found = await steps.load_session(LoadStep(session_id=self.id, begins=True))
-        carried = self.carried
-        carried.project_id, carried.operator = found.project_id, found.operator
-        carried.title, carried.checkpoint_id = found.title, found.checkpoint_id
-        carried.compact_every_minutes = found.compact_every_minutes
-        state = found.state
-        if found.run_id is not None and state == State.RUNNING:
-            recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
-            state = (await steps.recover_run(recover)).state
-        carried.run = _progress(found) if state in WITH_RUN else None
-        if found.message_id is not None and found.run_id is not None:
-            # Its command may come again: it was taken, but nobody was told before the crash.
-            queued = found.state == State.QUEUED
-            taken = Answer(
-                state=found.state,
-                run_id=found.run_id,
-                message_id=found.message_id,
-                queued=queued,
-                reason="concurrency_limit" if queued else None,
-            )
-            self.remember(found.message_id, taken)
-        # Whoever started us, be it the API or the scan after a loss, the Temporal UI finds us.
-        shown = {PROJECT: found.project_id, OPERATOR: found.operator, TITLE: found.title[:200]}
-        workflow.upsert_search_attributes([key.value_set(value) for key, value in shown.items()])
-        self.enter(state)
+            await loading.load(self)
 
     async def realign(self) -> None:
-        """Become what the database says, where it says something else.
-
-        A worker that dies after a short step, before it could report it, leaves such a difference.
-        """
-        found = await steps.load_session(LoadStep(session_id=self.id))
-        if found.run_id != (self.run.run_id if self.run is not None else None):
-            self.drop()
-            self.carried.run = _progress(found) if found.state in WITH_RUN else None
-        self.carried.checkpoint_id = found.checkpoint_id
-        self.enter(found.state)
+        """Become what the database says, where it says something else."""
+        await loading.realign(self)
 
     def halt(self, run: RunProgress, user_id: str) -> None:
         """Stop the loop; the driver then closes the run as cancelled."""
@@ -384,15 +344,3 @@ class SessionCore(Host):
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
         self.background.start(kill_processes(self.placement, run_id))
-
-
-def _progress(found: Loaded) -> RunProgress | None:
-    if found.run_id is None:
-        return None
-    return RunProgress(
-        run_id=found.run_id,
-        step=found.steps,
-        max_steps=found.max_steps,
-        pending=list(found.pending),
-        answered=found.answered,
-    )
