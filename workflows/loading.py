@@ -34,6 +34,7 @@ async def load(core: SessionCore) -> None:
         recover = RecoverStep(session_id=core.id, run_id=found.run_id, policy=found.on_crash)
         state = (await steps.recover_run(recover)).state
     carried.run = _progress(found) if state in WITH_RUN else None
+    _take_over_waiting(core, found)
     if found.message_id is not None and found.run_id is not None:
         # Its command may come again: it was taken, but nobody was told before the crash.
         queued = found.state == State.QUEUED
@@ -61,7 +62,17 @@ async def realign(core: SessionCore) -> None:
         core.drop()
         core.carried.run = _progress(found) if found.state in WITH_RUN else None
     core.carried.checkpoint_id = found.checkpoint_id
+    _take_over_waiting(core, found)
     core.enter(found.state)
+
+
+def _take_over_waiting(core: SessionCore, found: Loaded) -> None:
+    """What waits in the database is seen to; an interrupt may have been lost half way."""
+    carried = core.carried
+    carried.waiting = carried.waiting or bool(found.waiting)
+    carried.steered = carried.run is not None and "steer" in found.waiting
+    if carried.run is not None and found.state == State.RUNNING and "interrupt" in found.waiting:
+        core.halt(carried.run, carried.operator)
 
 
 def _progress(found: Loaded) -> RunProgress | None:

@@ -23,6 +23,10 @@ COMPACTION_WORD_CHECKED = "a word on a compaction needs one that waits"
 async def resume(core: SessionCore, command: Resume) -> Answer:
     """Go on from the queue, or from the checkpoint."""
     user = command.user_id or core.carried.operator
+    words_given = command.message_id is not None or command.message is not None
+    if words_given and (core.state is State.QUEUED or core.run is None):
+        words = f"there is nothing to answer while {core.state}: no run waits for words"
+        raise refused(Conflict(words, {"state": core.state.value}))
     if core.state is State.QUEUED and command.checkpoint_id is None:
         return await _dequeue(core, command, user)
     if core.state is not State.PAUSED or command.queued_run is not None:
@@ -38,10 +42,16 @@ async def resume(core: SessionCore, command: Resume) -> Answer:
         session_id=core.id,
         checkpoint_id=checkpoint_id,
         command_id=command.command_id,
-        nothing_left=core.run.answered and not core.run.pending,
+        nothing_left=core.run.answered
+        and not (core.run.pending or core.carried.steered or words_given),
+        message_id=command.message_id or (fresh_id() if words_given else None),
+        user_id=user,
+        content=command.message,
     )
     resumed = await steps.resume_session(step)
     core.carried.checkpoint_id = None
+    if resumed.steered:
+        core.carried.steered = core.carried.waiting = True
     run_id = core.run.run_id
     if resumed.run_id is None:
         core.drop()

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.domain.checkpoint_steps import PauseStep
 from holdfast.domain.commands import (
+    REJECT,
     Answer,
     Cancel,
     Command,
@@ -18,6 +19,7 @@ from holdfast.domain.commands import (
     NewMessage,
     Pause,
     Resume,
+    Retry,
     RollBack,
 )
 from holdfast.domain.compaction_steps import CompactStep
@@ -30,7 +32,7 @@ from holdfast.domain.wire import WORKFLOW
 from workflows import steps, waiting
 from workflows.compacting import compact_by_hand
 from workflows.ids import fresh_id
-from workflows.messages import take_message
+from workflows.messages import retry_run, take_message
 from workflows.moving import move_host, roll_back
 from workflows.refusals import refused
 from workflows.resuming import resume
@@ -75,6 +77,7 @@ class SessionWorkflow:
                     return core.state.value
             if not await waiting.work_came(core):
                 return "passivated"
+            await waiting.begin_next(core)
             if core.run is not None and core.state in (State.RUNNING, State.PAUSED):
                 await core.drive()
             if core.rolling or (core.run is None and should_roll()):
@@ -92,6 +95,17 @@ class SessionWorkflow:
     @message.validator
     def check_message(self, command: NewMessage) -> None:
         """Refused here, a message leaves no trace in history."""
+        if command.when_busy == REJECT or (self.core.loaded and self.core.state in OVER):
+            self._check(command, Action.START)
+
+    @workflow.update(description="Run the last run's message again, after it failed.")
+    async def retry(self, command: Retry) -> Answer:
+        """Run again what failed or was cancelled."""
+        return await self._once(command, self._retry)
+
+    @retry.validator
+    def check_retry(self, command: Retry) -> None:
+        """Only while nothing runs."""
         self._check(command, Action.START)
 
     @workflow.update(description="Pause at a checkpoint.")
@@ -169,7 +183,7 @@ class SessionWorkflow:
         """Pause by signal."""
         await self._quietly("checkpoint", command, self._checkpoint)
 
-    @workflow.signal(name="resume", description="Go on: {}.")
+    @workflow.signal(name="resume", description='Go on: {}, or {"message": "…"}.')
     async def resume_signal(self, command: Resume) -> None:
         """Resume by signal."""
         await self._quietly("resume", command, self._resume)
@@ -226,6 +240,9 @@ class SessionWorkflow:
 
     async def _message(self, command: NewMessage) -> Answer:
         return await take_message(self.core, command)
+
+    async def _retry(self, command: Retry) -> Answer:
+        return await retry_run(self.core, command)
 
     async def _checkpoint(self, command: Pause) -> Answer:
         core = self.core

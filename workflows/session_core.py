@@ -18,11 +18,14 @@ from holdfast.domain.errors import Refusal
 from holdfast.domain.lifecycle import OVER, Action, State, next_state
 from holdfast.domain.session_start import Carried, RunProgress
 from holdfast.domain.steps import (
+    AdmittedRun,
     CloseToolStep,
     FinishStep,
     LoadStep,
+    NextStep,
     PendingCall,
     ProcessesStep,
+    SteerStep,
 )
 from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT, SubagentPause
 from workflows import loading, steps
@@ -121,6 +124,34 @@ class SessionCore(Host):
         """Become what the database says, where it says something else."""
         await loading.realign(self)
 
+    def begin(self, admitted: AdmittedRun) -> None:
+        """Take over the run of a message, running or waiting for a slot."""
+        if admitted.state in (State.RUNNING, State.QUEUED):
+            self.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
+        self.enter(admitted.state)
+
+    async def begin_next(self) -> None:
+        """Begin a run with the message that waits first; whoever calls holds the lock."""
+        if self.state is not State.IDLE or not self.carried.waiting:
+            return
+        self.carried.waiting = False
+        done = await steps.admit_next(NextStep(session_id=self.id, run_id=fresh_id()))
+        if done.run is not None:
+            self.carried.waiting, self.carried.steered = True, done.steered
+            self.begin(done.run)
+            if done.interrupted and self.run is not None:
+                self.halt(self.run, self.carried.operator)
+
+    async def steers(self, progress: RunProgress) -> bool:
+        """Say in the run what the operator said meanwhile; whether there was a look for it."""
+        if not self.carried.steered:
+            return False
+        self.carried.steered = False
+        step = SteerStep(session_id=self.id, run_id=progress.run_id)
+        # Said after the last answer, the words want another one; the database knows the order.
+        progress.answered = (await steps.steer_run(step)).answered and progress.answered
+        return True
+
     def halt(self, run: RunProgress, user_id: str) -> None:
         """Stop the loop; the driver then closes the run as cancelled."""
         self.stop = Stop(run.run_id, user_id)
@@ -132,6 +163,7 @@ class SessionCore(Host):
         if self._task is not None:
             self._task.cancel()
         self.stop = self.carried.run = self.carried.checkpoint_id = None
+        self.carried.steered = False
 
     async def drive(self) -> None:
         """Run the active run until it ends, is stopped, or the history must roll over."""
@@ -192,6 +224,8 @@ class SessionCore(Host):
                     return
                 if failure is None and not stopped and self.state is State.PAUSED:
                     continue
+                if failure is None and not stopped and self.carried.steered:
+                    return  # words came after its last answer: it goes on
                 stop, self.stop = self.stop if stopped else None, None
                 if failure is not None and is_damage(failure):
                     await self.fail(failure)
@@ -216,6 +250,7 @@ class SessionCore(Host):
         )
         done = await steps.finish_run(step)
         self.carried.run = self.carried.checkpoint_id = None
+        self.carried.steered = False
         self.carried.compaction_due = True
         self.retitle(done.title)
         self.enter(done.state)

@@ -22,8 +22,8 @@ from holdfast.storage.database.sqlite_driver import version_warning
 from holdfast.storage.database.trouble import StoreAway, StoreRefused, is_away, is_refusing
 
 # The newest revision of the chain. A store at another one is migrated, a newer one refused.
-REVISION = "0010"
-KNOWN_REVISIONS = (*(f"{number:04}" for number in range(1, 11)),)
+REVISION = "0012"
+KNOWN_REVISIONS = (*(f"{number:04}" for number in range(1, 11)), "0012")
 MIGRATION_LOCK = 0x486F6C64
 MIGRATIONS = Path(__file__).with_name("migrations")
 # Every kind of blob store, by the scheme of its URL.
