@@ -28,6 +28,7 @@ from api.routes import (
     sessions,
     temporal_ui,
     usage,
+    waiting,
 )
 from api.stream import session_socket, system_socket
 
@@ -42,6 +43,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     chats.router,
     sessions.router,
     messages.router,
+    waiting.router,
     runs.router,
     ptys.router,
     checkpoints.router,
