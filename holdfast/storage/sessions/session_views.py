@@ -102,8 +102,6 @@ class StoredSession(TypedDict):
     run_count: int
     failure: dict[str, Any] | None
     waiting: int
-    attention: AttentionShown | None
-    trouble: TroubleShown | None
     archived: bool
     pinned: bool
     working_directory: str
@@ -122,6 +120,8 @@ class DerivedSession(TypedDict):
     cage: CageShown
     host: HostRefShown | None
     last_run: LastRunShown | None
+    attention: AttentionShown | None
+    trouble: TroubleShown | None
     queued: NotRequired[bool]
     reason: NotRequired[str | None]
 
@@ -131,8 +131,9 @@ class SessionShown(StoredSession, DerivedSession):
 
 
 _STORED, _USAGE = tuple(StoredSession.__annotations__), tuple(UsageShown.__annotations__)
-_COLUMNS = (*_STORED, "preview", *_USAGE, "host_id", "last_run_id")
-_HOST_ID, _LAST_RUN = len(_COLUMNS) - 2, len(_COLUMNS) - 1
+_READ = ("host_id", "last_run_id", "attention", "trouble")
+_COLUMNS = (*_STORED, "preview", *_USAGE, *_READ)
+_HOST_ID, _LAST_RUN, _ATTENTION, _TROUBLE = range(len(_COLUMNS) - len(_READ), len(_COLUMNS))
 _RUN, _NO_RUN = ("state", "error", "completed_at"), (None, None, None)
 _values = attrgetter(*_COLUMNS)
 _DSL_HASH, _FILE_HASH = _COLUMNS.index("dsl_hash"), _COLUMNS.index("file_hash")
@@ -325,6 +326,8 @@ def _view(
         "cage": described(cages.get(stored["file_hash"] or dsl_hash, "disabled"), Machine.cage),
         "host": known.get(values[_HOST_ID]),
         "last_run": _last_run(values[_LAST_RUN], last_run),
+        "attention": values[_ATTENTION],
+        "trouble": values[_TROUBLE],
     }
     if state is State.QUEUED:
         derived["queued"], derived["reason"] = True, QUEUED_REASON
