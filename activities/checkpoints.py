@@ -27,6 +27,7 @@ from holdfast.domain.checkpoint_steps import (
     TreeSaved,
     TreeStep,
 )
+from holdfast.domain.commands import STEER
 from holdfast.domain.errors import Conflict
 from holdfast.domain.events import FilesRestored
 from holdfast.domain.lifecycle import State
@@ -37,7 +38,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.log import events
 from holdfast.storage.moves import checkpoints, message_points, rollback
-from holdfast.storage.sessions import runs, sessions, tool_calls
+from holdfast.storage.sessions import inbox, runs, sessions, tool_calls, waiting
 from holdfast.terminal.client import TerminalClient
 
 TerminalFactory = Callable[[], Awaitable[TerminalClient]]
@@ -79,6 +80,7 @@ class CheckpointActivities:
                 prompts=prompts,
                 run_id=step.run_id,
                 reason=step.reason or _asked_reason(db, step.tool_call_id),
+                tool_call_id=step.tool_call_id,
             )
             return Paused(checkpoint_id=made.id, state=sessions.get(db, step.session_id).state)
 
@@ -250,6 +252,8 @@ def _asked_reason(db: Db, tool_call_id: str | None) -> str:
 
 
 def _resume(db: Db, store: OpenStore, step: ResumeStep) -> Resumed:
+    if step.message_id is not None:
+        inbox.stage_given(db, step.session_id, step.message_id, step.content)
     session = checkpoints.resume(
         db,
         store.blobs,
@@ -257,9 +261,12 @@ def _resume(db: Db, store: OpenStore, step: ResumeStep) -> Resumed:
         step.checkpoint_id,
         command_id=step.command_id,
         nothing_left=step.nothing_left,
+        message_id=step.message_id,
+        user_id=step.user_id,
     )
     run_id = session.active_run if session.state == State.RUNNING else None
-    return Resumed(state=session.state, run_id=run_id)
+    steered = bool(waiting.of_session(db, session.id, when_busy=STEER))
+    return Resumed(state=session.state, run_id=run_id, steered=steered)
 
 
 def _saved_before(db: Db, step: TreeStep) -> TreeSaved | None:

@@ -30,7 +30,7 @@ from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_hosts import HostRow
 from holdfast.storage.hosts import executions, hosts
 from holdfast.storage.log import events
-from holdfast.storage.sessions import messages, ptys, sessions, tool_calls
+from holdfast.storage.sessions import attention, messages, ptys, sessions, tool_calls
 from holdfast.terminal.errors import TerminalError
 
 NOT_STARTED_WORDS = (
@@ -128,6 +128,8 @@ class HostActivities:
                 user_id=step.user_id,
             )
             events.append(db, session.id, moved, row=("session", session.id))
+            session.host_id = target.id
+            attention.refresh(db, session)
         return self._ref(target)
 
     def _may_leave(self, db: Db, session: SessionRow) -> None:

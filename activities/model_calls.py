@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from functools import partial
 
 from temporalio import activity
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
+from activities import provider_trouble
 from activities.bills import bill
 from activities.context import Context, build
 from activities.heartbeats import beating
@@ -21,7 +21,6 @@ from activities.stream import DeltaStream
 from activities.tools.pending import as_pending
 from holdfast.agent.conversation import ModelAnswer
 from holdfast.agent.errors import (
-    UNREACHABLE,
     ContextOverflow,
     PassingProviderError,
     PermanentProviderError,
@@ -51,9 +50,6 @@ from holdfast.storage.sessions import (
 )
 from holdfast.storage.sessions.message_views import message_json
 
-# About half a minute for a provider that is away, two minutes for one that asks to wait.
-PROVIDER_ATTEMPTS, RATE_LIMITED_ATTEMPTS = 6, 9
-ASKED_WAIT_S_MAX = 60.0
 # More calls of one answer than are made and these are left out of it: nobody reads thousands.
 REFUSED_CALLS_MAX = 64
 TOO_MANY_CALLS = "Not made: one answer may call {} tools, and this one called {}."
@@ -110,7 +106,13 @@ class ModelActivities:
             return ModelResult(overflow=True)
         except (PermanentProviderError, PassingProviderError) as error:
             await self._fail(step, stream, call, error.code, error.message)
-            raise await self._failure(step, error) from error
+            failure = await self._failure(step, error)
+            if isinstance(error, PassingProviderError) and not failure.non_retryable:
+                retry = provider_trouble.retrying(step, error, failure)
+                await self.store.awrite(
+                    partial(provider_trouble.tell, session_id=step.session_id, retry=retry)
+                )
+            raise failure from error
         except asyncio.CancelledError:
             await asyncio.shield(self._stopped(step, stream, call))
             raise
@@ -126,7 +128,7 @@ class ModelActivities:
         self, step: ModelStep, error: PermanentProviderError | PassingProviderError
     ) -> ApplicationError:
         """What the operator reads: after an edit of prompts, that the edit is to be looked at."""
-        failure = _as_failure(error)
+        failure = provider_trouble.as_failure(error)
         edited = await self.store.aread(lambda db: prompt_edits.unproven(db, step.session_id))
         if not edited or not isinstance(error, PermanentProviderError):
             return failure
@@ -228,6 +230,7 @@ class ModelActivities:
         if messages.find(db, message_id) is not None:
             # A later attempt took this one for dead and set its words aside: that one counts.
             raise ApplicationError("another attempt took over", type="stale_attempt")
+        provider_trouble.clear(db, step, context.session)
         call.request_ref = blobs.commit(db, descriptor)
         calls.begin(db, call)
         usage, total = answer.usage, len(answer.tool_calls)
@@ -369,33 +372,3 @@ def _role(step: ModelStep) -> str:
 
 def _input(arguments: dict[str, object], invalid: str | None) -> dict[str, object]:
     return arguments if invalid is None else {**arguments, "invalid_arguments": invalid}
-
-
-def _as_failure(error: PermanentProviderError | PassingProviderError) -> ApplicationError:
-    if isinstance(error, PermanentProviderError):
-        return ApplicationError(error.message, type="provider_refused", non_retryable=True)
-    most = RATE_LIMITED_ATTEMPTS if error.code == "rate_limited" else PROVIDER_ATTEMPTS
-    return ApplicationError(
-        UNREACHABLE,
-        {"code": error.code, "message": error.message},
-        type="provider_unreachable",
-        non_retryable=activity.info().attempt >= most,
-        next_retry_delay=_longer_wait(error.retry_after_s),
-    )
-
-
-def _longer_wait(asked_s: float | None) -> timedelta | None:
-    """What the provider asks for, when that is more than the policy waits by itself.
-
-    One that says «in a second» for a minute must not use all attempts up in some seconds.
-    """
-    if not asked_s:
-        return None
-    info = activity.info()
-    policy = info.retry_policy or RetryPolicy()
-    own_s = policy.initial_interval.total_seconds() * policy.backoff_coefficient ** (
-        info.attempt - 1
-    )
-    if policy.maximum_interval is not None:
-        own_s = min(own_s, policy.maximum_interval.total_seconds())
-    return timedelta(seconds=min(asked_s, ASKED_WAIT_S_MAX)) if asked_s > own_s else None

@@ -12,7 +12,6 @@ from activities.tools.pending import pending_calls
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict
 from holdfast.domain.events import (
-    AttentionRequired,
     CommandRefused,
     SessionCrashRecovered,
     SessionEnded,
@@ -32,6 +31,7 @@ from holdfast.domain.steps import (
     QueueStep,
     RecoverStep,
     RefusalStep,
+    RetryStep,
 )
 from holdfast.storage.database.blobs import BlobMissing
 from holdfast.storage.database.engine import Db
@@ -50,7 +50,9 @@ from holdfast.storage.sessions import (
     sessions,
     supersessions,
     tool_calls,
+    waiting,
 )
+from holdfast.storage.sessions.admission import Admitted
 from holdfast.storage.sessions.titles import auto_title
 
 T = TypeVar("T")
@@ -79,6 +81,12 @@ class SessionActivities:
     async def admit_message(self, step: AdmitStep) -> AdmittedRun:
         """Run or queue a message. Safe to repeat: the run id is the step's own."""
         return await self.store.awrite(lambda db: _admit(db, step))
+
+    @activity.defn(name="retry_run")
+    @answering
+    async def retry_run(self, step: RetryStep) -> AdmittedRun:
+        """Run a message again. Safe to repeat: the new run's id is the step's own."""
+        return await self.store.awrite(lambda db: _retry(db, step))
 
     @activity.defn(name="start_queued")
     @answering
@@ -199,20 +207,13 @@ def _load(db: Db, session_id: str) -> Loaded:
         on_crash=project_file.on_crash,
         compact_every_minutes=project_file.primary.compaction.schedule_minutes,
         message_id=run.operator_message if run is not None else None,
+        waiting=[one.when_busy for one in waiting.of_session(db, session.id)],
     )
 
 
 def _admit(db: Db, step: AdmitStep) -> AdmittedRun:
-    if step.content is not None:
-        known = messages.find(db, step.message_id) or inbox.find(db, step.message_id)
-        if known is None:
-            inbox.stage(
-                db,
-                message_id=step.message_id,
-                session_id=step.session_id,
-                content=step.content,
-                model_override=None,
-            )
+    if messages.find(db, step.message_id) is None:
+        inbox.stage_given(db, step.session_id, step.message_id, step.content)
     admitted = admission.admit(
         db,
         step.session_id,
@@ -220,7 +221,22 @@ def _admit(db: Db, step: AdmitStep) -> AdmittedRun:
         run_id=step.run_id,
         user_id=step.user_id,
     )
-    session = sessions.get(db, step.session_id)
+    return _as_admitted(db, step.session_id, admitted)
+
+
+def _retry(db: Db, step: RetryStep) -> AdmittedRun:
+    retried = admission.retry(
+        db,
+        step.session_id,
+        run_id=step.run_id,
+        new_run_id=step.new_run_id,
+        user_id=step.user_id,
+    )
+    return _as_admitted(db, step.session_id, retried)
+
+
+def _as_admitted(db: Db, session_id: str, admitted: Admitted) -> AdmittedRun:
+    session = sessions.get(db, session_id)
     return AdmittedRun(
         state=admitted.state.value,
         run_id=admitted.run_id,
@@ -262,20 +278,8 @@ def _finish(db: Db, store: OpenStore, step: FinishStep, *, whole: bool) -> Finis
     if won:
         heads.create(db, store.blobs, step.session_id, run_id=step.run_id, whole=whole)
         auto_title(db, step.session_id)
-        _say_failure(db, step)
     session = sessions.get(db, step.session_id)
     return Finished(state=session.state, title=session.title or "")
-
-
-def _say_failure(db: Db, step: FinishStep) -> None:
-    if step.state == "failed":
-        attention = AttentionRequired(
-            session_id=step.session_id,
-            attention_kind="run_failed",
-            summary=step.error_message or "The run failed.",
-            run_id=step.run_id,
-        )
-        events.append(db, step.session_id, attention, run_id=step.run_id)
 
 
 def _recover(db: Db, store: OpenStore, step: RecoverStep, *, whole: bool) -> Finished:

@@ -34,14 +34,23 @@ class Metrics:
         self.sessions = Gauge(
             "holdfast_sessions", "Sessions, by state.", ["state"], registry=self.registry
         )
+        self.attention = Gauge(
+            "holdfast_sessions_attention",
+            "Sessions that need a person, by what they need.",
+            ["kind"],
+            registry=self.registry,
+        )
 
         self.chats_cached = Gauge(
             "holdfast_chats_cached", "Chat sessions in this process.", registry=self.registry
         )
 
-    def text(self, by_state: dict[str, int]) -> bytes:
+    def text(self, by_state: dict[str, int], by_attention: dict[str, int]) -> bytes:
         """The exposition format."""
         self.sessions.clear()
         for state, count in by_state.items():
             self.sessions.labels(state).set(count)
+        self.attention.clear()
+        for kind, count in by_attention.items():
+            self.attention.labels(kind).set(count)
         return generate_latest(self.registry)

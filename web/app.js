@@ -61,8 +61,8 @@ function watchRunning(tries = 0) {
   const socket = openSocket("/system/socket");
   socket.onmessage = (event) => {
     tries = 0;
-    const { total } = JSON.parse(event.data).payload;
-    running.textContent = total ? `${total} running` : "";
+    const { type, payload } = JSON.parse(event.data);
+    if (type === "sessions.running_count") running.textContent = payload.total ? `${payload.total} running` : "";
     current?.refresh?.();
   };
   socket.onclose = () => setTimeout(() => watchRunning(tries + 1), Math.min(30_000, 500 * 2 ** tries));

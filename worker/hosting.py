@@ -24,6 +24,7 @@ from holdfast.storage.hosts import given_up, hosts
 from holdfast.storage.hosts.given_up import Alive
 from holdfast.storage.hosts.hosts import Seen
 from holdfast.storage.log import events
+from holdfast.storage.sessions import attention, sessions
 from holdfast.terminal.errors import TerminalError
 from holdfast.terminal.identity import Identity
 from worker.parts import Parts
@@ -190,3 +191,4 @@ def _tell(db: Db, host_id: str) -> bool:
 def _append(db: Db, host_id: str, name: str, kind: type[HostAway | HostBack]) -> None:
     for session_id in hosts.sessions_at_work(db, host_id):
         events.append(db, session_id, kind(session_id=session_id, host_id=host_id, name=name))
+        attention.refresh(db, sessions.lock(db, session_id))

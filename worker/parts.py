@@ -24,6 +24,7 @@ from activities.tools.runners import all_tools
 from activities.tools.shell import Shell
 from activities.tools.tool_calls import ToolActivities
 from activities.trees.snapshots import Trees
+from activities.waiting import WaitingActivities
 from holdfast.domain.ids import new_id
 from holdfast.memory.pool import ANSWER_WITHIN_S, MemoryPool
 from holdfast.settings.config import Config
@@ -100,6 +101,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     memories = MemoryActivities(store, pool)
     families: list[object] = [
         SessionActivities(store),
+        WaitingActivities(store),
         ModelActivities(store, config),
         calls,
         pausing,

@@ -12,8 +12,9 @@ from holdfast.domain.commands import Resume
 from holdfast.domain.errors import Refusal, Unavailable
 from holdfast.domain.ids import new_id
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.sessions import queue, sessions
-from holdfast.storage.sessions.queue import Waiting
+from holdfast.storage.sessions import sessions
+from holdfast.storage.upkeep import queue
+from holdfast.storage.upkeep.queue import Waiting
 from holdfast.temporal.sessions import SessionCommands
 from holdfast.temporal.updates import WorkflowBroken
 

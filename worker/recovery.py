@@ -7,12 +7,13 @@ from functools import partial
 
 from holdfast.domain.lifecycle import State
 from holdfast.storage.database.opening import OpenStore
-from holdfast.storage.sessions import runs, sessions
+from holdfast.storage.sessions import runs, sessions, waiting
 from holdfast.temporal.sessions import SessionWorkflows
 
 SESSIONS_MAX = 10_000
 EVERY_S = 60.0
 _running = partial(sessions.in_state, state=State.RUNNING, limit=SESSIONS_MAX)
+_waiting = partial(waiting.idle_sessions, limit=SESSIONS_MAX)
 _compacting = partial(runs.compacting_sessions, limit=SESSIONS_MAX)
 
 
@@ -25,9 +26,13 @@ async def watch_forever(workflows: SessionWorkflows, store: OpenStore) -> None:
 
 
 async def restart_lost(workflows: SessionWorkflows, store: OpenStore) -> None:
-    """Start the workflow of every running session; one that is there stays as it is."""
-    for session in await store.aread(_running):
-        await workflows.start(session)
+    """Start the workflow of every session that runs, or is idle while messages wait in it.
+
+    One that is there stays as it is.
+    """
+    for lost in (_running, _waiting):
+        for session in await store.aread(lost):
+            await workflows.start(session)
 
 
 async def close_lost_compactions(workflows: SessionWorkflows, store: OpenStore) -> None:

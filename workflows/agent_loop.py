@@ -53,6 +53,10 @@ class Host:
         """See a subagent call through to its result."""
         raise NotImplementedError
 
+    async def steers(self, progress: RunProgress) -> bool:
+        """Say what the operator said meanwhile; whether there was something to look for."""
+        return False
+
 
 @dataclass
 class AgentLoop:
@@ -74,6 +78,8 @@ class AgentLoop:
             await self.gate.passed()
             if self.progress.pending:
                 await self._tools()
+            elif await self.host.steers(self.progress):
+                continue
             elif self.progress.answered:
                 return Ending.DONE
             elif self.may_roll and should_roll():

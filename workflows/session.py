@@ -8,8 +8,9 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.domain.checkpoint_steps import PauseStep, ResumeStep
+from holdfast.domain.checkpoint_steps import PauseStep
 from holdfast.domain.commands import (
+    REJECT,
     Answer,
     Cancel,
     Command,
@@ -18,27 +19,28 @@ from holdfast.domain.commands import (
     NewMessage,
     Pause,
     Resume,
+    Retry,
     RollBack,
 )
-from holdfast.domain.compaction_steps import CompactStep, ReviewStep
+from holdfast.domain.compaction_steps import CompactStep
 from holdfast.domain.errors import Conflict
 from holdfast.domain.lifecycle import OVER, Action, State
 from holdfast.domain.permissions.approval_steps import Decide
-from holdfast.domain.session_start import RunProgress, SessionStart
-from holdfast.domain.steps import AdmitStep, EndStep, ProcessesStep, QueueStep, RefusalStep
+from holdfast.domain.session_start import SessionStart
+from holdfast.domain.steps import EndStep, QueueStep, RefusalStep
 from holdfast.domain.subagent_steps import PAUSE_SIGNAL, SubagentPause
 from holdfast.domain.wire import WORKFLOW
 from workflows import approvals, steps, waiting
-from workflows.background import failure_logged
 from workflows.compacting import compact_by_hand
 from workflows.ids import fresh_id
+from workflows.messages import retry_run, take_message
 from workflows.moving import move_host, roll_back
 from workflows.refusals import refused
+from workflows.resuming import resume
 from workflows.rolling import roll_over, should_roll
 from workflows.session_core import SessionCore
 
 C = TypeVar("C", bound=Command)
-COMPACTION_WORD_CHECKED = "a word on a compaction needs one that waits"
 MANUAL_COMPACTION_IS_A_RUN = "a manual compaction is a run"
 
 
@@ -76,6 +78,7 @@ class SessionWorkflow:
                     return core.state.value
             if not await waiting.work_came(core):
                 return "passivated"
+            await waiting.begin_next(core)
             if core.run is not None and core.state in (State.RUNNING, State.PAUSED):
                 await core.drive()
             if core.rolling or (core.run is None and should_roll()):
@@ -93,6 +96,17 @@ class SessionWorkflow:
     @message.validator
     def check_message(self, command: NewMessage) -> None:
         """Refused here, a message leaves no trace in history."""
+        if command.when_busy == REJECT or (self.core.loaded and self.core.state in OVER):
+            self._check(command, Action.START)
+
+    @workflow.update(description="Run the last run's message again, after it failed.")
+    async def retry(self, command: Retry) -> Answer:
+        """Run again what failed or was cancelled."""
+        return await self._once(command, self._retry)
+
+    @retry.validator
+    def check_retry(self, command: Retry) -> None:
+        """Only while nothing runs."""
         self._check(command, Action.START)
 
     @workflow.update(description="Pause at a checkpoint.")
@@ -175,7 +189,7 @@ class SessionWorkflow:
         """Pause by signal."""
         await self._quietly("checkpoint", command, self._checkpoint)
 
-    @workflow.signal(name="resume", description="Go on: {}.")
+    @workflow.signal(name="resume", description='Go on: {}, or {"message": "…"}.')
     async def resume_signal(self, command: Resume) -> None:
         """Resume by signal."""
         await self._quietly("resume", command, self._resume)
@@ -231,29 +245,10 @@ class SessionWorkflow:
             await steps.record_refusal(refusal)
 
     async def _message(self, command: NewMessage) -> Answer:
-        core = self.core
-        core.check(Action.START)
-        if core.state is State.QUEUED:
-            raise refused(Conflict("cannot start while queued", {"state": "queued"}))
-        step = AdmitStep(
-            session_id=core.id,
-            message_id=command.message_id or fresh_id(),
-            run_id=fresh_id(),
-            user_id=command.user_id or core.carried.operator,
-            content=command.content,
-        )
-        admitted = await steps.admit_message(step)
-        if admitted.state in (State.RUNNING, State.QUEUED):
-            core.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
-        core.enter(admitted.state)
-        queued = admitted.state == State.QUEUED
-        return Answer(
-            state=admitted.state,
-            run_id=admitted.run_id,
-            message_id=admitted.message_id,
-            queued=queued,
-            reason="concurrency_limit" if queued else None,
-        )
+        return await take_message(self.core, command)
+
+    async def _retry(self, command: Retry) -> Answer:
+        return await retry_run(self.core, command)
 
     async def _checkpoint(self, command: Pause) -> Answer:
         core = self.core
@@ -271,67 +266,7 @@ class SessionWorkflow:
         )
 
     async def _resume(self, command: Resume) -> Answer:
-        core = self.core
-        user = command.user_id or core.carried.operator
-        if core.state is State.QUEUED and command.checkpoint_id is None:
-            return await self._dequeue(command, user)
-        if core.state is not State.PAUSED or command.queued_run is not None:
-            words = f"cannot resume while {core.state}"
-            raise refused(Conflict(words, {"state": core.state.value}))
-        checkpoint_id = command.checkpoint_id or core.carried.checkpoint_id or ""
-        if core.run is None:
-            return await self._review(command, checkpoint_id, user)
-        if command.compaction is not None and workflow.patched(COMPACTION_WORD_CHECKED):
-            words = "no compaction waits at this checkpoint"
-            raise refused(Conflict(words, {"state": core.state.value}))
-        step = ResumeStep(
-            session_id=core.id,
-            checkpoint_id=checkpoint_id,
-            command_id=command.command_id,
-            nothing_left=core.run.answered and not core.run.pending,
-        )
-        resumed = await steps.resume_session(step)
-        core.carried.checkpoint_id = None
-        run_id = core.run.run_id
-        if resumed.run_id is None:
-            core.drop()
-        core.enter(resumed.state)
-        processes = ProcessesStep(session_id=core.id, run_id=run_id)
-        with failure_logged("processes could not be resumed"):
-            await core.placement.processes(
-                steps.resume_processes, processes, summary="resume processes"
-            )
-        return Answer(state=core.state, run_id=resumed.run_id, checkpoint_id=checkpoint_id)
-
-    async def _dequeue(self, command: Resume, user: str) -> Answer:
-        """Start what is queued; one who comes by itself says what it saw waiting (auto_resume)."""
-        core = self.core
-        waiting_run = core.run.run_id if core.run is not None else None
-        if command.queued_run not in (None, waiting_run):
-            raise refused(Conflict("another message is queued by now", {"state": "queued"}))
-        trigger = "auto_resume" if command.queued_run is not None else "resume"
-        step = QueueStep(session_id=core.id, user_id=user, trigger=trigger)
-        run_id = await steps.start_queued(step)
-        core.enter(State.RUNNING)
-        return Answer(state=core.state, run_id=run_id)
-
-    async def _review(self, command: Resume, checkpoint_id: str, user: str) -> Answer:
-        """Paused without a run: a compaction waits for the operator's word."""
-        core = self.core
-        step = ReviewStep(
-            session_id=core.id,
-            checkpoint_id=checkpoint_id,
-            new_run_id=fresh_id(),
-            user_id=user,
-            decision=command.compaction or "approve",
-            review_id=command.review_id,
-        )
-        reviewed = await steps.review_compaction(step)
-        core.carried.checkpoint_id = None
-        if reviewed.run_id is not None:
-            core.carried.run = RunProgress(run_id=reviewed.run_id, max_steps=reviewed.max_steps)
-        core.enter(reviewed.state)
-        return Answer(state=core.state, run_id=reviewed.run_id, checkpoint_id=checkpoint_id)
+        return await resume(self.core, command)
 
     async def _discard(self, command: Command) -> Answer:
         core = self.core

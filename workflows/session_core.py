@@ -18,32 +18,30 @@ from holdfast.domain.errors import Refusal
 from holdfast.domain.lifecycle import OVER, Action, State, next_state
 from holdfast.domain.session_start import Carried, RunProgress
 from holdfast.domain.steps import (
+    AdmittedRun,
     CloseToolStep,
     FinishStep,
-    Loaded,
     LoadStep,
+    NextStep,
     PendingCall,
     ProcessesStep,
-    RecoverStep,
+    SteerStep,
 )
 from holdfast.domain.subagent_steps import CAGE_SPAWN_FAILED, SUBAGENT_LIMIT, SubagentPause
-from workflows import steps
+from workflows import loading, steps
 from workflows.agent_loop import RESUMED, AgentLoop, Ending, Host
 from workflows.approvals import Approvals
 from workflows.background import Background, failure_logged, kill_processes, save_tree
 from workflows.damage import is_damage, is_damage_met_elsewhere, store_failure
 from workflows.gate import Gate
 from workflows.ids import fresh_id
+from workflows.loading import TITLE
 from workflows.placement import Placement
 from workflows.refusals import refused
 from workflows.subagent_call import Children
 
 ANSWERS_MAX = 200
-WITH_RUN = (State.RUNNING, State.PAUSED, State.QUEUED)
 STATE = SearchAttributeKey.for_keyword("SessionState")
-TITLE = SearchAttributeKey.for_keyword("Title")
-PROJECT = SearchAttributeKey.for_keyword("Project")
-OPERATOR = SearchAttributeKey.for_keyword("Operator")
 
 
 @dataclass(frozen=True)
@@ -122,46 +120,39 @@ class SessionCore(Host):
     async def load(self) -> None:
         """Become what the database says, after a start or a lost history."""
         async with self.damage_fails():
-            await self._load()
-
-    async def _load(self) -> None:
-        found = await steps.load_session(LoadStep(session_id=self.id, begins=True))
-        carried = self.carried
-        carried.project_id, carried.operator = found.project_id, found.operator
-        carried.title, carried.checkpoint_id = found.title, found.checkpoint_id
-        carried.compact_every_minutes = found.compact_every_minutes
-        state = found.state
-        if found.run_id is not None and state == State.RUNNING:
-            recover = RecoverStep(session_id=self.id, run_id=found.run_id, policy=found.on_crash)
-            state = (await steps.recover_run(recover)).state
-        carried.run = _progress(found) if state in WITH_RUN else None
-        if found.message_id is not None and found.run_id is not None:
-            # Its command may come again: it was taken, but nobody was told before the crash.
-            queued = found.state == State.QUEUED
-            taken = Answer(
-                state=found.state,
-                run_id=found.run_id,
-                message_id=found.message_id,
-                queued=queued,
-                reason="concurrency_limit" if queued else None,
-            )
-            self.remember(found.message_id, taken)
-        # Whoever started us, be it the API or the scan after a loss, the Temporal UI finds us.
-        shown = {PROJECT: found.project_id, OPERATOR: found.operator, TITLE: found.title[:200]}
-        workflow.upsert_search_attributes([key.value_set(value) for key, value in shown.items()])
-        self.enter(state)
+            await loading.load(self)
 
     async def realign(self) -> None:
-        """Become what the database says, where it says something else.
+        """Become what the database says, where it says something else."""
+        await loading.realign(self)
 
-        A worker that dies after a short step, before it could report it, leaves such a difference.
-        """
-        found = await steps.load_session(LoadStep(session_id=self.id))
-        if found.run_id != (self.run.run_id if self.run is not None else None):
-            self.drop()
-            self.carried.run = _progress(found) if found.state in WITH_RUN else None
-        self.carried.checkpoint_id = found.checkpoint_id
-        self.enter(found.state)
+    def begin(self, admitted: AdmittedRun) -> None:
+        """Take over the run of a message, running or waiting for a slot."""
+        if admitted.state in (State.RUNNING, State.QUEUED):
+            self.carried.run = RunProgress(run_id=admitted.run_id, max_steps=admitted.max_steps)
+        self.enter(admitted.state)
+
+    async def begin_next(self) -> None:
+        """Begin a run with the message that waits first; whoever calls holds the lock."""
+        if self.state is not State.IDLE or not self.carried.waiting:
+            return
+        self.carried.waiting = False
+        done = await steps.admit_next(NextStep(session_id=self.id, run_id=fresh_id()))
+        if done.run is not None:
+            self.carried.waiting, self.carried.steered = True, done.steered
+            self.begin(done.run)
+            if done.interrupted and self.run is not None:
+                self.halt(self.run, self.carried.operator)
+
+    async def steers(self, progress: RunProgress) -> bool:
+        """Say in the run what the operator said meanwhile; whether there was a look for it."""
+        if not self.carried.steered:
+            return False
+        self.carried.steered = False
+        step = SteerStep(session_id=self.id, run_id=progress.run_id)
+        # Said after the last answer, the words want another one; the database knows the order.
+        progress.answered = (await steps.steer_run(step)).answered and progress.answered
+        return True
 
     def halt(self, run: RunProgress, user_id: str) -> None:
         """Stop the loop; the driver then closes the run as cancelled."""
@@ -174,6 +165,7 @@ class SessionCore(Host):
         if self._task is not None:
             self._task.cancel()
         self.stop = self.carried.run = self.carried.checkpoint_id = None
+        self.carried.steered = False
 
     async def drive(self) -> None:
         """Run the active run until it ends, is stopped, or the history must roll over."""
@@ -234,6 +226,8 @@ class SessionCore(Host):
                     return
                 if failure is None and not stopped and self.state is State.PAUSED:
                     continue
+                if failure is None and not stopped and self.carried.steered:
+                    return  # words came after its last answer: it goes on
                 stop, self.stop = self.stop if stopped else None, None
                 if failure is not None and is_damage(failure):
                     await self.fail(failure)
@@ -258,6 +252,7 @@ class SessionCore(Host):
         )
         done = await steps.finish_run(step)
         self.carried.run = self.carried.checkpoint_id = None
+        self.carried.steered = False
         self.carried.compaction_due = True
         self.retitle(done.title)
         self.enter(done.state)
@@ -386,15 +381,3 @@ class SessionCore(Host):
     def kill_later(self, run_id: str | None) -> None:
         """Kill what the run left behind, without keeping the session busy."""
         self.background.start(kill_processes(self.placement, run_id))
-
-
-def _progress(found: Loaded) -> RunProgress | None:
-    if found.run_id is None:
-        return None
-    return RunProgress(
-        run_id=found.run_id,
-        step=found.steps,
-        max_steps=found.max_steps,
-        pending=list(found.pending),
-        answered=found.answered,
-    )

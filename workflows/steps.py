@@ -48,14 +48,21 @@ from holdfast.domain.steps import (
     EndStep,
     Finished,
     FinishStep,
+    KeepStep,
+    Kept,
     Loaded,
     LoadStep,
     ModelResult,
     ModelStep,
+    Next,
+    NextStep,
     ProcessesStep,
     QueueStep,
     RecoverStep,
     RefusalStep,
+    RetryStep,
+    Steered,
+    SteerStep,
     ToolResult,
     ToolStep,
 )
@@ -169,6 +176,7 @@ async def result_of(activity: Awaitable[Out]) -> Out:
 
 load_session = ShortStep("load_session", takes=LoadStep, gives=Loaded)
 admit_message = ShortStep("admit_message", takes=AdmitStep, gives=AdmittedRun)
+retry_run = ShortStep("retry_run", takes=RetryStep, gives=AdmittedRun)
 start_queued = ShortStep("start_queued", takes=QueueStep, gives=str)
 discard_queued = ShortStep("discard_queued", takes=QueueStep, gives=bool)
 finish_run = ShortStep("finish_run", takes=FinishStep, gives=Finished)
@@ -185,6 +193,10 @@ fail_compaction = ShortStep("fail_compaction", takes=CompactionFailed, gives=boo
 review_compaction = ShortStep("review_compaction", takes=ReviewStep, gives=Reviewed)
 begin_subagent = ShortStep("begin_subagent", takes=SubagentStart, gives=SubagentBegun)
 finish_subagent = ShortStep("finish_subagent", takes=SubagentEnd, gives=SubagentResult)
+
+keep_waiting = ShortStep("keep_waiting", takes=KeepStep, gives=Kept)
+steer_run = ShortStep("steer_run", takes=SteerStep, gives=Steered)
+admit_next = ShortStep("admit_next", takes=NextStep, gives=Next)
 
 place_session = ShortStep("place_session", takes=PlaceStep, gives=Placed)
 move_session = ShortStep("move_session", takes=MoveStep, gives=HostRef)

@@ -8,6 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import is_cancelled_exception
 
 from holdfast.domain.lifecycle import OVER, State
+from workflows.background import failure_logged
 from workflows.rolling import should_roll
 from workflows.session_core import SessionCore
 
@@ -33,11 +34,25 @@ async def work_came(core: SessionCore) -> bool:
     return True
 
 
+async def begin_next(core: SessionCore) -> None:
+    """Begin a run with the next message, if one waits; one that cannot begin waits on."""
+    if not _begins(core):
+        return  # without a wait for the lock: old histories drove their run at once
+    with failure_logged("the message that waits could not begin"):
+        async with core.lock, core.damage_fails():
+            await core.begin_next()
+
+
 def has_work(core: SessionCore) -> bool:
     """Whether there is something to drive, to stop, to end or to roll over."""
     driven = core.run is not None and core.state is State.RUNNING
     stopped = core.run is not None and core.stop is not None
-    return core.state in OVER or driven or stopped or (core.run is None and should_roll())
+    rolls = core.run is None and should_roll()
+    return core.state in OVER or driven or stopped or _begins(core) or rolls
+
+
+def _begins(core: SessionCore) -> bool:
+    return core.state is State.IDLE and core.carried.waiting
 
 
 def is_cancel_of_workflow(error: BaseException) -> bool:

@@ -33,6 +33,7 @@ from api.routes.operating import (
     reference,
     temporal_ui,
     usage,
+    waiting,
 )
 from api.stream import session_socket, system_socket
 
@@ -47,6 +48,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     chats.router,
     sessions.router,
     messages.router,
+    waiting.router,
     runs.router,
     ptys.router,
     checkpoints.router,

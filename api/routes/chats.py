@@ -13,8 +13,9 @@ from api.creation import refuse_forbidden
 from api.dependencies import CommandId, CurrentOperator, PageLimit, ServicesDep
 from api.errors import documented
 from api.models import RequestBody, Shown, Text, shows
+from api.routes.messages import begun
 from api.services import Services
-from holdfast.domain.commands import Answer, NewMessage
+from holdfast.domain.commands import INTERRUPT, REJECT, STEER, Answer, NewMessage
 from holdfast.domain.errors import NotFound, Refusal, ValidationFailed
 from holdfast.storage.chats import chat_log, delivery, rows
 from holdfast.storage.chats.chat_session import ChatSession, Mode, Place
@@ -36,7 +37,7 @@ class ChatMessageBody(RequestBody):
     """What a user of a connector says. Project, folder and source are for a new session."""
 
     content: Text = Field(min_length=1, max_length=CONTENT_CHARS_MAX)
-    on_busy: Literal["queue", "refuse"] = "refuse"
+    on_busy: Literal["queue", "refuse", "steer", "interrupt"] = "refuse"
     project: Text | None = Field(default=None, max_length=64)
     working_directory: Text | None = Field(default=None, max_length=4096)
     mode: Mode | None = None
@@ -106,12 +107,16 @@ async def post_chat_message(
 ) -> dict[str, Any]:
     """Find or make the chat's session, then let it answer; `on_busy: queue` waits its turn.
 
+    `steer` is said in the run that goes on, `interrupt` ends that run and begins another.
+
     `/clear` is answered at once: the message after it begins a new session.
     """
     store, place = services.store, Place(operator.id, user_id, chat_id)
     wanted = await _wanted(services, body)
     chat = await services.chats.at(place, wanted)
-    said = Incoming(command_id, body.content, may_wait=body.on_busy == "queue")
+    goes_in = body.on_busy if body.on_busy in (STEER, INTERRUPT) else REJECT
+    may_wait = body.on_busy == "queue"
+    said = Incoming(command_id, body.content, may_wait=may_wait, when_busy=goes_in)
     if body.content.strip() == CLEAR:
         cleared = await chat.change(lambda db, session: delivery.clear(db, place, session, said))
         return await store.aread(lambda db: _cleared(db, place, cleared, command_id))
@@ -191,9 +196,14 @@ async def _send(
     services: Services, operator_id: str, taken: Taken, said: Incoming
 ) -> Answer | None:
     """Have the session take the message; None when it is busy after all and the message waits."""
-    command = NewMessage(command_id=said.id, user_id=operator_id, message_id=said.id)
+    command = NewMessage(
+        command_id=said.id, user_id=operator_id, message_id=said.id, when_busy=said.when_busy
+    )
     try:
-        return await services.commands.send(taken.session, "message", command)
+        answer = await services.commands.send(taken.session, "message", command)
+        if answer.waiting and said.when_busy == INTERRUPT:
+            await begun(services.store, answer)
+        return answer
     except Refusal as refusal:
         wait = refusal.status == 409 and said.may_wait
         if refusal.status < 500:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Annotated, Any, Literal, NotRequired
 
 from fastapi import APIRouter, Path, Query
@@ -24,6 +25,7 @@ from api.openapi import AnswerRoute
 from api.paging import by_time, cut, read_time
 from api.routes.messages import as_answered
 from api.routes.sessions import shown
+from api.staging import CONTENT_CHARS_MAX, staged
 from holdfast.domain.clock import now_ms
 from holdfast.domain.commands import Answer, Pause, Resume, RollBack
 from holdfast.storage.database.engine import Db
@@ -71,8 +73,9 @@ class PromptBody(RequestBody):
 
 
 class ResumeBody(RequestBody):
-    """The operator's word on a compaction that waits here."""
+    """Words of the operator for the model, or a word on a compaction that waits here."""
 
+    message: Text | None = Field(default=None, min_length=1, max_length=CONTENT_CHARS_MAX)
     compaction: Literal["approve", "reject"] | None = None
     summary: Text | None = Field(default=None, max_length=500_000)
     superseded_message_ids: list[MessageId] | None = Field(default=None, max_length=MESSAGE_IDS_MAX)
@@ -190,7 +193,10 @@ async def resume_checkpoint(
     command_id: CommandId,
     body: ResumeBody | None = None,
 ) -> SessionShown:
-    """Go on from the pause point; needs a slot."""
+    """Go on from the pause point; needs a slot.
+
+    A `message` is the result of the model's `checkpoint` call, or a message before its next call.
+    """
     await _check(store, session.id, checkpoint_id)
     await _files_saved(store, session.id, checkpoint_id)
     wanted = body or ResumeBody()
@@ -200,8 +206,10 @@ async def resume_checkpoint(
         checkpoint_id=checkpoint_id,
         compaction=wanted.compaction,
         review_id=await _stage_review(store, wanted),
+        message_id=None if wanted.message is None else command_id,
     )
-    answer = await gone_as_conflict(commands.send(session, "resume", command))
+    async with _words_staged(store, session.id, command_id, wanted.message):
+        answer = await gone_as_conflict(commands.send(session, "resume", command))
     return as_answered(await shown(store, session.id), answer)
 
 
@@ -251,6 +259,12 @@ async def _show(store: OpenStore, session_id: str, checkpoint_id: str) -> Checkp
 
 async def _check(store: OpenStore, session_id: str, checkpoint_id: str) -> None:
     await store.aread(lambda db: checkpoints.get(db, session_id, checkpoint_id))
+
+
+def _words_staged(
+    store: OpenStore, session_id: str, message_id: str, words: str | None
+) -> AbstractAsyncContextManager[None]:
+    return nullcontext() if words is None else staged(store, session_id, message_id, words)
 
 
 async def _files_saved(store: OpenStore, session_id: str, checkpoint_id: str) -> None:

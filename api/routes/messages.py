@@ -23,38 +23,42 @@ from api.errors import documented, gone_as_conflict
 from api.models import MessagesShown, RequestBody, Text
 from api.openapi import AnswerRoute
 from api.routes.sessions import shown
-from holdfast.domain.commands import Answer, Command, NewMessage, Resume
-from holdfast.domain.errors import Conflict, Refusal, ValidationFailed
+from api.staging import CONTENT_CHARS_MAX, staged
+from holdfast.domain.commands import INTERRUPT, Answer, Command, NewMessage, Resume
+from holdfast.domain.errors import Conflict, Unavailable, ValidationFailed
 from holdfast.domain.ids import new_id
 from holdfast.domain.lifecycle import State, allowed_actions
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow
-from holdfast.storage.sessions import inbox, messages, run_views, runs, session_views, sessions
+from holdfast.storage.sessions import messages, run_views, runs, session_views, sessions, waiting
 from holdfast.storage.sessions.message_views import MessageShown, message_json, turn_json
 from holdfast.storage.sessions.run_views import RunShown
 from holdfast.storage.sessions.session_views import SessionShown
+from holdfast.storage.sessions.waiting import WaitingShown, waiting_json
 from holdfast.temporal.sessions import SessionCommands
 
 router = APIRouter(tags=["messages"], route_class=AnswerRoute)
-CONTENT_CHARS_MAX = 1024 * 1024
 LATEST = "latest"
 STALE_S, STALE_RETRY_S = 10.0, 0.25
+STOP_S, STOP_LOOK_S = 30.0, 0.02
 
 
 class MessageBody(RequestBody):
-    """A message, and optionally the model that answers from now on."""
+    """A message, what becomes of it while the session is busy, and the model from now on."""
 
     content: Text = Field(min_length=1, max_length=CONTENT_CHARS_MAX)
     model_override: Text | None = Field(default=None, max_length=200)
+    when_busy: Literal["reject", "queue", "steer", "interrupt"] = "reject"
 
 
 class AcceptedShown(TypedDict):
     """A message that was taken."""
 
-    message: MessageShown
-    run: RunShown
+    message: MessageShown | WaitingShown
+    run: RunShown | None
     session: SessionShown
+    waiting: NotRequired[bool]
     queued: NotRequired[bool]
     reason: NotRequired[str | None]
 
@@ -73,10 +77,19 @@ async def post_message(
     commands: CommandsDep,
     command_id: CommandId,
 ) -> AcceptedShown:
-    """Stage the content, then ask the session to take it."""
+    """Stage the content, then ask the session to take it.
+
+    While it is busy: `queue` waits for a run of its own, `steer` is said before the next model
+    call of the active run, `interrupt` ends that run and begins another; `reject` is refused.
+    """
     if body.model_override is not None:
         services.configuration.check_model(body.model_override)
-    command = NewMessage(command_id=command_id, user_id=operator.id, message_id=command_id)
+    command = NewMessage(
+        command_id=command_id,
+        user_id=operator.id,
+        message_id=command_id,
+        when_busy=body.when_busy,
+    )
     return await send_message(services.store, commands, session, command, body)
 
 
@@ -88,13 +101,13 @@ async def send_message(
     body: MessageBody,
 ) -> AcceptedShown:
     """Stage the content under the id of the message, then ask the session to take it."""
-    await store.awrite(lambda db: _stage(db, session.id, command.message_id, body))
-    try:
+    words = staged(
+        store, session.id, command.message_id, body.content, model_override=body.model_override
+    )
+    async with words:
         answer = await _sent(commands, store, session, command)
-    except Refusal as refusal:
-        if refusal.status < 500:
-            await store.awrite(lambda db: inbox.take(db, command.message_id))
-        raise
+    if answer.waiting and command.when_busy == INTERRUPT:
+        await begun(store, answer)
     return await store.aread(lambda db: _accepted(db, session.id, answer))
 
 
@@ -113,6 +126,25 @@ async def _sent(
             if not unmoved or asyncio.get_running_loop().time() > deadline:
                 raise
         await asyncio.sleep(STALE_RETRY_S)
+
+
+async def begun(store: OpenStore, answer: Answer) -> None:
+    """Wait until the run that an interrupt was promised has begun; the one before stops first."""
+    deadline = asyncio.get_running_loop().time() + STOP_S
+
+    def look(db: Db) -> tuple[bool, bool]:
+        found = runs.find(db, answer.run_id or "") is not None
+        return found, waiting.find(db, answer.message_id or "") is not None
+
+    while True:
+        found, waits = await store.aread(look)
+        if found:
+            return
+        if not waits:
+            raise Conflict("the message was taken back meanwhile")
+        if asyncio.get_running_loop().time() > deadline:
+            raise Unavailable("the run is still being stopped; the message begins right after")
+        await asyncio.sleep(STOP_LOOK_S)
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(404))
@@ -193,38 +225,35 @@ def as_answered(view: SessionShown, answer: Answer) -> SessionShown:
     """The session as the command left it, however far a quick run has come since."""
     state = State(answer.state)
     view["state"], view["allowed_actions"] = state.value, allowed_actions(state)
-    if state in (State.RUNNING, State.QUEUED):
+    if state in (State.RUNNING, State.QUEUED) and answer.run_id is not None:
         view["active_run"] = answer.run_id
     if state is State.QUEUED:
         view["queued"], view["reason"] = True, answer.reason
     return view
 
 
-def _stage(db: Db, session_id: str, message_id: str, body: MessageBody) -> None:
-    if messages.find(db, message_id) is not None:
-        return  # a repeated request whose first try was taken
-    inbox.stage(
-        db,
-        message_id=message_id,
-        session_id=session_id,
-        content=body.content,
-        model_override=body.model_override,
-    )
-
-
 def _accepted(db: Db, session_id: str, answer: Answer) -> AcceptedShown:
-    message = messages.find(db, answer.message_id or "")
-    run = runs.get(db, answer.run_id or "")
-    assert message is not None, "an admitted message is stored"
-    row: SessionRow = sessions.get(db, session_id)
+    run = runs.find(db, answer.run_id) if answer.run_id else None
+    session = session_views.view(db, sessions.get(db, session_id))
     accepted: AcceptedShown = {
-        "message": message_json(message, []),
-        "run": run_views.view(db, run),
-        "session": as_answered(session_views.view(db, row), answer),
+        "message": _message(db, answer.message_id or ""),
+        "run": None if run is None else run_views.view(db, run),
+        "session": session if answer.waiting else as_answered(session, answer),
     }
+    if run is None:
+        accepted["waiting"] = True
     if answer.queued:
         accepted["queued"], accepted["reason"] = True, answer.reason
     return accepted
+
+
+def _message(db: Db, message_id: str) -> MessageShown | WaitingShown:
+    said, row = messages.find(db, message_id), waiting.find(db, message_id)
+    if said is not None:
+        return message_json(said, [])
+    if row is None:
+        raise Conflict("the message was taken back meanwhile")
+    return waiting_json(row)
 
 
 def _backwards(

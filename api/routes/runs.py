@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from typing_extensions import TypedDict
 
 from api.dependencies import (
     CommandId,
@@ -19,16 +20,24 @@ from api.errors import documented, gone_as_conflict
 from api.models import CallsShown, RunsShown
 from api.openapi import AnswerRoute
 from api.paging import by_time, cut, read_time
-from holdfast.domain.commands import Cancel
+from api.routes.messages import as_answered
+from holdfast.domain.commands import Cancel, Retry
 from holdfast.domain.errors import NotFound
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import Run
-from holdfast.storage.sessions import run_views, runs
+from holdfast.storage.sessions import run_views, runs, session_views, sessions
 from holdfast.storage.sessions.run_views import RunShown
-from holdfast.storage.sessions.session_views import make_cursor
+from holdfast.storage.sessions.session_views import SessionShown, make_cursor
 
 router = APIRouter(tags=["runs"], route_class=AnswerRoute)
 RunId = Annotated[str, Path(min_length=1, max_length=64)]
+
+
+class RetriedShown(TypedDict):
+    """The run that does it again."""
+
+    run: RunShown
+    session: SessionShown
 
 
 @router.get("/sessions/{session_id}/runs", responses=documented(404))
@@ -91,6 +100,39 @@ async def cancel_run(
     command = Cancel(command_id=command_id, user_id=operator.id, run_id=run_id)
     await gone_as_conflict(commands.send(session, "cancel", command))
     return await store.aread(lambda db: run_views.view(db, _own(db, session.id, run_id)))
+
+
+@router.post(
+    "/sessions/{session_id}/runs/{run_id}/retry",
+    status_code=202,
+    response_description="taken: running, or queued",
+    responses=documented(404, 409),
+)
+async def retry_run(
+    session: OwnSession,
+    run_id: RunId,
+    operator: CurrentOperator,
+    commands: CommandsDep,
+    store: StoreDep,
+    command_id: CommandId,
+) -> RetriedShown:
+    """Run the last run's message again, if it failed or was cancelled; what it said is superseded.
+
+    What its tools did to files and to the world stays done.
+    """
+    await store.aread(lambda db: _own(db, session.id, run_id))
+    command = Retry(command_id=command_id, user_id=operator.id, run_id=run_id)
+    answer = await gone_as_conflict(commands.send(session, "retry", command))
+
+    def look(db: Db) -> RetriedShown:
+        run = _own(db, session.id, answer.run_id or "")
+        row = sessions.get(db, session.id)
+        return {
+            "run": run_views.view(db, run),
+            "session": as_answered(session_views.view(db, row), answer),
+        }
+
+    return await store.aread(look)
 
 
 def _own(db: Db, session_id: str, run_id: str) -> Run:

@@ -31,8 +31,9 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.projects import projects
-from holdfast.storage.sessions import session_changes, session_views, sessions
+from holdfast.storage.sessions import attention, session_views, sessions
 from holdfast.storage.sessions.session_views import Filter, SessionShown
+from holdfast.storage.upkeep import session_changes
 
 router = APIRouter(tags=["sessions"], route_class=AnswerRoute)
 
@@ -56,12 +57,14 @@ class Filters:
         source: Annotated[str | None, Query(max_length=64)] = None,
         q: Annotated[str | None, Query(max_length=500)] = None,
         archived: Annotated[bool, Query()] = False,
+        attention: Annotated[bool, Query()] = False,
     ) -> None:
         self.fields: dict[str, Any] = {
             "state": state.value if state else None,
             "source": source,
             "q": q,
             "archived": archived,
+            "attention": attention,
         }
 
 
@@ -189,6 +192,13 @@ async def archive_session(session: OwnSession, store: StoreDep) -> SessionShown:
 async def unarchive_session(session: OwnSession, store: StoreDep) -> SessionShown:
     """Show the session in lists again."""
     return await _archive(store, session, archived=False)
+
+
+@router.post("/sessions/{session_id}/attention/seen", responses=documented(404))
+async def see_attention(session: OwnSession, store: StoreDep) -> SessionShown:
+    """Somebody has seen that a run failed; what else the session needs stays."""
+    await store.awrite(lambda db: attention.see(db, session.id))
+    return await shown(store, session.id)
 
 
 @router.post("/sessions/{session_id}/reopen", responses=documented(404, 409))

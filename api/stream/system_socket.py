@@ -1,4 +1,4 @@
-"""`GET /api/v1/system/socket`: running counts at connect and at every run's start and end."""
+"""`GET /api/v1/system/socket`: running counts, at connect too, and what sessions need."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from api.stream.outgoing import frame_text
 from api.stream.tail import LOOK_AGAIN_S
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Refusal, Unavailable
+from holdfast.domain.events import RunningCount
 from holdfast.storage.database.engine import Db
 from holdfast.storage.log.feed import ANY
 from holdfast.storage.sessions import running_counts
@@ -29,6 +30,7 @@ router = APIRouter()
 OVERLAP_MS = 5_000
 SEEN_MAX = 10_000
 TOGETHER_S = 0.02
+COUNTS, ATTENTION = RunningCount.kind, "sessions.attention"
 
 
 @router.websocket("/system/socket")
@@ -74,7 +76,7 @@ async def _tell(websocket: WebSocket, services: Services, operator_id: str) -> N
 
         known, before = await services.store.aread(begin)
         seen = OrderedDict.fromkeys(change.id for change in before)
-        await _send(websocket, known)
+        await _send(websocket, COUNTS, known)
         while True:
             await listener.wait(LOOK_AGAIN_S)
             await asyncio.sleep(TOGETHER_S)
@@ -85,15 +87,26 @@ async def _tell(websocket: WebSocket, services: Services, operator_id: str) -> N
                 if change.id in seen:
                     continue
                 seen[change.id] = None
-                running_counts.apply(known, operator_id, change)
-                await _send(websocket, known)
+                if change.kind == RunningCount.kind:
+                    running_counts.apply(known, operator_id, change)
+                    await _send(websocket, COUNTS, known)
+                else:
+                    await _send(websocket, ATTENTION, _needed(change))
             since = max(since, now_ms() - OVERLAP_MS)
             while len(seen) > SEEN_MAX:
                 seen.popitem(last=False)
 
 
-async def _send(websocket: WebSocket, known: dict[str, Any]) -> None:
-    frame = frame_text("system", "sessions.running_count", known)
+def _needed(change: Change) -> dict[str, Any]:
+    """What the session needs since this change; None for nothing."""
+    return {
+        "session_id": change.data["session_id"],
+        "attention": change.data.get("attention"),
+    }
+
+
+async def _send(websocket: WebSocket, kind: str, payload: dict[str, Any]) -> None:
+    frame = frame_text("system", kind, payload)
     try:
         async with asyncio.timeout(SEND_S):
             await websocket.send_text(frame)

@@ -9,7 +9,8 @@ import typer.core
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Run it": ("up", "down", "status", "selftest"),
     "Sign in": ("token", "launch", "operator"),
-    "Talk": ("send", "attach", "watch", "new", "ls", "show", "cancel", "discard", "end", "reopen"),
+    "Talk": ("send", "attach", "watch", "new", "ls", "show", "waiting", "cancel", "discard",
+             "retry", "seen", "end", "reopen"),
     "Pause, go back, branch": (
         "checkpoint",
         "checkpoints",

@@ -15,6 +15,18 @@ SessionName = Annotated[
 ]
 
 
+class Styled(str):
+    """A cell of a table in a colour."""
+
+    style: str
+
+    def __new__(cls, text: str, style: str) -> Styled:
+        """The text, with the style of rich."""
+        made = super().__new__(cls, text)
+        made.style = style
+        return made
+
+
 def emit(value: Any, *, as_json: bool, text: str) -> None:
     """The value as JSON, or the words for people."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else text)
@@ -48,7 +60,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(column, overflow="fold", no_wrap=number == 0)
     for row in rows:
         # Text, not markup: titles and messages are other people's words.
-        table.add_row(*[Text(clean(cell)) for cell in row])
+        table.add_row(*[Text(clean(cell), style=getattr(cell, "style", "")) for cell in row])
     Console(soft_wrap=False).print(table)
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from holdfast.cli.needs import trouble_line
 from holdfast.cli.output import clean
 from holdfast.client.frames import Frame
 
@@ -20,9 +21,12 @@ LOUD_EVENTS = (
     "run.cancelled",
     "checkpoint.",
     "compaction.",
-    "attention.",
+    "attention.required",
     "approval.decided",
     "permission.",
+    "model.",
+    "message.steered",
+    "message.waiting",
     "command.refused",
     "dsl.changed",
     "pty.",
@@ -129,6 +133,13 @@ def _tool_line(kind: str, payload: dict[str, Any]) -> str:
 def _event_line(kind: str, payload: dict[str, Any]) -> str:
     if kind == "session.state":
         return f"· {payload.get('from_state')} → {payload.get('to_state')}"
+    if kind == "model.retrying":
+        return f"· {trouble_line(payload)}"
+    if kind == "model.recovered":
+        return "· the provider answers again"
+    if kind == "attention.required" and payload.get("attention"):
+        needed = payload["attention"]
+        return f"· needs you ({needed['kind']}): {_short(needed['text'])}"
     if kind == "run.completed":
         took_s = (payload.get("duration_ms") or 0) / 1000
         return f"· run {payload.get('state')} after {took_s:.1f} s"

@@ -108,23 +108,54 @@ class Operations(ABC, Generic[Answer, Answers, Stream]):
         content: str,
         *,
         model_override: str | None = None,
+        when_busy: str | None = None,
         idempotency_key: str | None = None,
     ) -> Answer:
         """Post one message; the answer follows on `stream`. Refused (409) while it is busy.
 
+        With `when_busy` it is not: `queue` waits for a run of its own (`run` is None then),
+        `steer` is said in the active run, `interrupt` ends that run first.
         While the server restarts it is sent again under the same key, so it is taken once.
         """
         body: dict[str, Any] = {"content": content}
         if model_override is not None:
             body["model_override"] = model_override
+        if when_busy is not None:
+            body["when_busy"] = when_busy
         path, key = f"/sessions/{session_id}/messages", idempotency_key or uuid4().hex
         request = Request("POST", path, body, idempotency_key=key)
         accepted: Answer = self._run(exchanges.repeated(request))
         return accepted
 
+    def waiting(self, session_id: str) -> Answers:
+        """The messages that wait in the session, in order."""
+        return self.items(f"/sessions/{session_id}/waiting")
+
+    def edit_waiting(self, session_id: str, message_id: str, content: str) -> Answer:
+        """Change the words of a message that waits."""
+        path = f"/sessions/{session_id}/waiting/{message_id}"
+        return self.request("PATCH", path, body={"content": content})
+
+    def withdraw_waiting(self, session_id: str, message_id: str) -> Answer:
+        """Take a message back that waits."""
+        return self.request("DELETE", f"/sessions/{session_id}/waiting/{message_id}")
+
+    def resume(self, session_id: str, checkpoint_id: str, *, message: str | None = None) -> Answer:
+        """Go on from the pause point; `message` answers what the model asked there."""
+        body = {} if message is None else {"message": message}
+        return self.post(f"/sessions/{session_id}/checkpoints/{checkpoint_id}/resume", body)
+
     def cancel(self, session_id: str, run_id: str) -> Answer:
         """Stop the run; partial text is kept."""
         return self.post(f"/sessions/{session_id}/runs/{run_id}/cancel")
+
+    def retry(self, session_id: str, run_id: str) -> Answer:
+        """Run the last run's message again, if it failed or was cancelled."""
+        return self.post(f"/sessions/{session_id}/runs/{run_id}/retry")
+
+    def see(self, session_id: str) -> Answer:
+        """Somebody has seen that a run failed: the session no longer asks for attention by it."""
+        return self.post(f"/sessions/{session_id}/attention/seen")
 
     def end(self, session_id: str) -> Answer:
         """End the session for good (it can be reopened after a clean end)."""

@@ -22,15 +22,16 @@ class RunProgress:
 
     def accepted(self, answer: Json) -> Frame:
         """The frame that tells what the POST of the message answered."""
-        self.run_id = answer["run"]["id"]
+        self.run_id = answer["run"]["id"] if answer["run"] is not None else None
         return Frame("control", "accepted", answer)
 
     def is_over(self, frame: Frame) -> bool:
         """Whether nothing of the run follows this frame."""
+        if frame.type == "accepted":
+            # One that waits has no run yet.
+            return self.run_id is None or bool(frame.payload["session"]["state"] == "queued")
         if self.run_id is None:
             return False
-        if frame.type == "accepted":
-            return bool(frame.payload["session"]["state"] == "queued")
         if frame.is_gap:
             self._missed_frames = True
         if frame.type == "welcome" and self._missed_frames:

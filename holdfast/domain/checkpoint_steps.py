@@ -33,6 +33,9 @@ class ResumeStep:
     checkpoint_id: str | None
     command_id: str = ""
     nothing_left: bool = False
+    message_id: str | None = None  # words of the operator, staged
+    user_id: str = ""
+    content: str | None = None  # only from the Temporal UI, where nothing could be staged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,7 @@ class Resumed:
 
     state: str
     run_id: str | None = None
+    steered: bool = False  # words wait for the model's next call
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,17 @@ class Command:
     user_id: str = ""
 
 
+# What becomes of a message to a session that is busy.
+REJECT, QUEUE, STEER, INTERRUPT = WHEN_BUSY = ("reject", "queue", "steer", "interrupt")
+
+
 @dataclass(frozen=True, kw_only=True)
 class NewMessage(Command):
     """Take the staged message `message_id` and run it."""
 
     message_id: str = ""
     content: str | None = None  # only from the Temporal UI, where nothing could be staged
+    when_busy: str = REJECT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +31,13 @@ class Cancel(Command):
     """Stop the active run; `run_id` None means whichever is active."""
 
     run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry(Command):
+    """Run the last run's message again, if that run failed or was cancelled."""
+
+    run_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +56,8 @@ class Resume(Command):
     compaction: str | None = None  # approve | reject
     review_id: str | None = None  # blob with the operator's summary and message ids
     queued_run: str | None = None  # by itself: this run from the queue, and nothing else
+    message_id: str | None = None  # words of the operator, staged
+    message: str | None = None  # only from the Temporal UI, where nothing could be staged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +100,7 @@ class Answer:
     checkpoint_id: str | None = None
     compaction_id: str | None = None
     queued: bool = False
+    waiting: bool = False  # accepted, and kept until the session comes to it
     reason: str | None = None
     messages_superseded: int = 0
     files: dict[str, list[str]] = field(default_factory=dict)

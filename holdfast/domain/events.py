@@ -257,15 +257,6 @@ class PtyOutputThrottled(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionRequired(Event):
-    kind = "attention.required"
-    session_id: str
-    attention_kind: str
-    summary: str
-    run_id: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class DslChanged(Event):
     kind = "dsl.changed"
     project_id: str

@@ -37,6 +37,8 @@ class Carried:
     compact_every_minutes: int | None = None
     compaction_due: bool = False  # something ran since the last compaction on schedule
     host: HostRef | None = None  # where its files and processes are
+    waiting: bool = False  # the database may hold messages that begin a run when it is idle
+    steered: bool = False  # … and words for the next model call of the active run
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Loaded:
     on_crash: str = "resume"
     compact_every_minutes: int | None = None
     message_id: str | None = None
+    waiting: list[str] = field(default_factory=list)  # how each message that waits was sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,16 @@ class AdmitStep:
     run_id: str
     user_id: str
     content: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryStep:
+    """Run the message of the last run again, as the run `new_run_id`."""
+
+    session_id: str
+    run_id: str
+    new_run_id: str
+    user_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,3 +201,56 @@ class RecoverStep:
     session_id: str
     run_id: str
     policy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepStep:
+    """Let a staged message wait in its busy session."""
+
+    session_id: str
+    message_id: str
+    when_busy: str  # queue | steer | interrupt
+    user_id: str
+    run_id: str | None = None  # the run that an interrupt will begin
+    content: str | None = None  # only from the Temporal UI, where nothing could be staged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """`waits` unless the session took the message already; then in which run."""
+
+    waits: bool
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteerStep:
+    """Say in the run what waits for the model's next call."""
+
+    session_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steered:
+    """How much was said, and whether the model's last answer came after all of it."""
+
+    count: int
+    answered: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """Begin a run with the next message that waits."""
+
+    session_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Next:
+    """The run of the message whose turn it was; None when nothing waits."""
+
+    run: AdmittedRun | None = None
+    steered: bool = False  # words wait for its first model call
+    interrupted: bool = False  # another interrupt came while the run before was being stopped

@@ -40,7 +40,7 @@ from holdfast.storage.database.tables_hosts import HostRow
 from holdfast.storage.hosts import hosts
 from holdfast.storage.log import events
 from holdfast.storage.projects import operators, project_file, projects
-from holdfast.storage.sessions import admission, inbox, messages, runs
+from holdfast.storage.sessions import admission, inbox, messages, runs, waiting
 from holdfast.storage.sessions import sessions as session_rows
 from holdfast.storage.sessions.admission import Admitted
 from holdfast.temporal.connection import Connection, connect_patiently
@@ -201,13 +201,32 @@ class LocalWorker:
         return await self.sessions.send(self.row(session_id), name, command)
 
     async def send(
-        self, session_id: str, content: str, *, command_id: str = "", model: str | None = None
+        self,
+        session_id: str,
+        content: str,
+        *,
+        command_id: str = "",
+        model: str | None = None,
+        when_busy: str = "reject",
     ) -> Answer:
         """Stage a message and have the session take it."""
         message_id = command_id or new_id()
+        await self.stage(session_id, message_id, content, model)
+        asked = NewMessage(
+            command_id=message_id,
+            user_id=self.operator_id,
+            message_id=message_id,
+            when_busy=when_busy,
+        )
+        return await self.command(session_id, "message", asked)
+
+    async def stage(
+        self, session_id: str, message_id: str, content: str, model: str | None = None
+    ) -> None:
+        """Stage content as the API does, for a message that was not taken yet."""
 
         def stage(db: Db) -> None:
-            if messages.find(db, message_id) is None:
+            if messages.find(db, message_id) is None and waiting.find(db, message_id) is None:
                 inbox.stage(
                     db,
                     message_id=message_id,
@@ -217,8 +236,6 @@ class LocalWorker:
                 )
 
         await self.store.awrite(stage)
-        asked = NewMessage(command_id=message_id, user_id=self.operator_id, message_id=message_id)
-        return await self.command(session_id, "message", asked)
 
     async def by_the_book(self, session_id: str, content: str) -> Admitted:
         """Admit a message in the database alone, as a step whose worker then died."""
@@ -249,9 +266,19 @@ class LocalWorker:
         asked = Pause(command_id=made, user_id=self.operator_id, checkpoint_id=made, reason=reason)
         return await self.command(session_id, "checkpoint", asked)
 
-    async def resume(self, session_id: str, checkpoint_id: str | None = None) -> Answer:
-        """Go on, from the queue or from the pause point."""
-        asked = Resume(command_id=new_id(), user_id=self.operator_id, checkpoint_id=checkpoint_id)
+    async def resume(
+        self, session_id: str, checkpoint_id: str | None = None, *, words: str | None = None
+    ) -> Answer:
+        """Go on, from the queue or from the pause point, there perhaps with words."""
+        command_id = new_id()
+        if words is not None:
+            await self.stage(session_id, command_id, words)
+        asked = Resume(
+            command_id=command_id,
+            user_id=self.operator_id,
+            checkpoint_id=checkpoint_id,
+            message_id=None if words is None else command_id,
+        )
         return await self.command(session_id, "resume", asked)
 
     async def roll_back(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from activities.approvals import decide, read_words
 from holdfast.domain.clock import now_ms
 from holdfast.domain.commands import (
+    INTERRUPT,
+    REJECT,
+    STEER,
     Answer,
     Cancel,
     Command,
@@ -13,6 +16,7 @@ from holdfast.domain.commands import (
     NewMessage,
     Pause,
     Resume,
+    Retry,
     RollBack,
 )
 from holdfast.domain.errors import Conflict
@@ -28,7 +32,7 @@ from holdfast.storage.database.tables_history import Compaction
 from holdfast.storage.hosts import hosts
 from holdfast.storage.log import events
 from holdfast.storage.moves import checkpoints, compactions, message_points, rollback
-from holdfast.storage.sessions import admission, messages, runs, sessions
+from holdfast.storage.sessions import admission, messages, runs, sessions, waiting
 
 PROMPTS = {"primary": "You are the root."}
 
@@ -61,7 +65,18 @@ class SessionsDouble:
         self.store.write(end)
 
     def _act(self, db: Db, session_id: str, name: str, command: Command) -> Answer:
+        if isinstance(command, Retry):
+            again = admission.retry(
+                db,
+                session_id,
+                run_id=command.run_id,
+                new_run_id=new_id(),
+                user_id=command.user_id,
+            )
+            return Answer(state=again.state, run_id=again.run_id, message_id=again.message_id)
         if isinstance(command, NewMessage):
+            if command.when_busy != REJECT and sessions.get(db, session_id).active_run:
+                return _keep(db, session_id, command)
             if sessions.get(db, session_id).state == State.QUEUED:
                 raise Conflict("cannot start while queued")
             admitted = admission.admit(
@@ -96,6 +111,8 @@ class SessionsDouble:
                 session_id,
                 command.checkpoint_id,
                 command_id=command.command_id,
+                message_id=command.message_id,
+                user_id=command.user_id,
             )
             return Answer(state=moved.state, run_id=moved.active_run)
         return _named(db, session_id, name, command)
@@ -136,6 +153,28 @@ class SessionsDouble:
             db, session_id, point, user_id=command.user_id, command_id=command.command_id
         )
         return Answer(state=State.IDLE, messages_superseded=outcome.messages_superseded)
+
+
+def _keep(db: Db, session_id: str, command: NewMessage) -> Answer:
+    session = sessions.get(db, session_id)
+    interrupts = command.when_busy == INTERRUPT
+    row = waiting.keep(
+        db,
+        session_id,
+        message_id=command.message_id,
+        when_busy=command.when_busy,
+        user_id=command.user_id,
+        run_id=new_id() if interrupts else None,
+    )
+    run_id = session.active_run if command.when_busy == STEER else row.run_id
+    if interrupts and session.active_run is not None:
+        runs.finish(
+            db, session.active_run, trigger="x", state="cancelled", finish_reason="cancelled"
+        )
+        admission.admit(
+            db, session_id, message_id=row.id, run_id=row.run_id or "", user_id=row.user_id
+        )
+    return Answer(state=session.state, run_id=run_id, message_id=row.id, waiting=True)
 
 
 def _named(db: Db, session_id: str, name: str, command: Command) -> Answer:

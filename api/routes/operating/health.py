@@ -17,7 +17,7 @@ from holdfast.domain.errors import Unauthenticated
 from holdfast.storage.database.engine import ping
 from holdfast.storage.database.opening import REVISION
 from holdfast.storage.projects import operators
-from holdfast.storage.sessions import sessions
+from holdfast.storage.sessions import attention, sessions
 
 router = APIRouter()
 READY_TIMEOUT_S = 5.0
@@ -87,8 +87,10 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     """Prometheus numbers; from outside this machine only with a token."""
     if not services.settings.bind_is_loopback:
         await auth.require(services, request)
-    counts = await services.store.aread(sessions.count_by_state)
-    return Response(services.metrics.text(counts), media_type="text/plain; version=0.0.4")
+    states = await services.store.aread(sessions.count_by_state)
+    needs = await services.store.aread(attention.count_by_kind)
+    text = services.metrics.text(states, needs)
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 async def _trouble(services: Services) -> dict[str, str]:

@@ -31,6 +31,7 @@ def attach(
 ) -> None:
     """See a session live: history, text as it comes, tool calls, states. What you type is sent.
 
+    A line is said in the run of a session at work; a paused one goes on with it as the answer.
     Ctrl-D or Ctrl-] detaches; the session goes on. After a lost connection it goes on by itself
     where it was.
     """
@@ -73,8 +74,10 @@ def watch(
             Console().print(_table(client, None))
             return
         with Live(_table(client, None), refresh_per_second=4, screen=sys.stdout.isatty()) as live:
+            counts: dict[str, Any] | None = None
             for frame in system_frames(client.url, client.token, wait_s=REFRESH_S):
-                live.update(_table(client, frame))
+                counts = frame if "total" in frame["payload"] else counts
+                live.update(_table(client, counts))
 
 
 class _View:
@@ -170,11 +173,17 @@ class _View:
             self.renderer.note(approving.answered(self.client, waiting, answer))
             return
         try:
-            accepted = self.client.send(self.session["id"], line)
+            found = self.client.session(self.session["id"])
+            if found["state"] == "paused" and found["active_run"]:
+                self.client.resume(found["id"], found["current_checkpoint"], message=line)
+                return
+            accepted = self.client.send(found["id"], line, when_busy=_way_in(found))
         except ClientError as error:
             self.renderer.note(f"! {error}")
             return
-        if accepted["session"]["state"] == "queued":
+        if accepted["run"] is None:
+            self.renderer.note("· it waits until the session comes to it")
+        elif accepted["session"]["state"] == "queued":
             self.renderer.note("· queued: too many sessions run at once")
 
     def _wait_until_idle(self) -> None:
@@ -183,16 +192,27 @@ class _View:
             time.sleep(0.1)
 
 
+def _way_in(session: dict[str, Any]) -> str:
+    """How a line gets into a session that is busy."""
+    return "queue" if session["state"] == "queued" else "steer"
+
+
 def _table(client: Any, frame: dict[str, Any] | None) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    from holdfast.cli import needs
+
     total = (frame or {}).get("payload", {}).get("total")
     title = None if total is None else f"{total} running"
-    table = Table("id", "state", "title", "active", "preview", box=box.SIMPLE_HEAD, title=title)
+    table = Table(
+        "id", "state", "needs", "title", "active", "preview", box=box.SIMPLE_HEAD, title=title
+    )
     for one in client.get("/sessions", limit=WATCH_ROWS)["items"]:
-        cells = (one["id"], one["state"], one.get("title") or "-")
+        cells = (one["id"], one["state"], needs.cell(one), one.get("title") or "-")
         rest = (ago(one.get("last_active")), one.get("preview") or "")
-        table.add_row(*[Text(clean(cell)) for cell in (*cells, *rest)])
+        table.add_row(
+            *[Text(clean(cell), style=getattr(cell, "style", "")) for cell in (*cells, *rest)]
+        )
     return table

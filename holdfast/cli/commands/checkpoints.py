@@ -51,6 +51,9 @@ def checkpoints(session: SessionName, as_json: AsJson = False) -> None:
 
 def resume(
     session: SessionName,
+    message: Annotated[
+        str | None, typer.Argument(help="Words for the model: the answer to what it asked.")
+    ] = None,
     checkpoint_id: CheckpointId = None,
     compaction: Annotated[
         str | None, typer.Option(help="approve or reject a pending compaction")
@@ -66,7 +69,12 @@ def resume(
         if found["state"] != "queued":
             chosen = checkpoint_id or _current(found)
             path += f"/checkpoints/{chosen}"
-        answer = client.post(f"{path}/resume", {"compaction": compaction} if compaction else {})
+        elif message is not None:
+            raise typer.BadParameter("the session is queued: nothing was asked yet")
+        wanted = {"compaction": compaction, "message": message}
+        answer = client.post(
+            f"{path}/resume", {name: word for name, word in wanted.items() if word is not None}
+        )
     emit(answer, as_json=as_json, text=str(answer.get("state") or answer["session"]["state"]))
 
 

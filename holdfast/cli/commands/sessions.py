@@ -14,6 +14,7 @@ from holdfast.cli.output import AsJson, SessionName, ago, dollars, emit, emit_ta
 
 # What fits on a screen (H-036); a page of the API has 50.
 RECENT = 20
+WAITS = "it waits until the session comes to it; `holdfast waiting` lists what waits"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,10 +30,14 @@ def ls(
     source: Annotated[str | None, typer.Option(help="Only sessions from this source.")] = None,
     q: Annotated[str | None, typer.Option("--query", "-q", help="Words in title or text.")] = None,
     archived: Annotated[bool, typer.Option(help="Archived ones instead.")] = False,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Only those that need a person.")
+    ] = False,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = RECENT,
     as_json: AsJson = False,
 ) -> None:
-    """List your 20 most recent sessions, newest activity first."""
+    """List your 20 most recent sessions, newest activity first, and what they need from you."""
+    from holdfast.cli import needs
     from holdfast.cli.connection import connect
 
     with connect() as client:
@@ -43,18 +48,20 @@ def ls(
             source=source,
             q=q,
             archived="true" if archived else None,
+            attention="true" if attention else None,
         )
     rows = [
         (
             one["id"],
             one["state"],
+            needs.cell(one),
             one.get("title") or "-",
             ago(one.get("last_active") or one.get("updated_at")),
             one.get("preview") or "",
         )
         for one in found
     ]
-    columns = ("id", "state", "title", "active", "preview")
+    columns = ("id", "state", "needs", "title", "active", "preview")
     emit_table(found, as_json=as_json, columns=columns, rows=rows)
 
 
@@ -64,6 +71,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one session: its state, what may be done with it, and its conversation."""
+    from holdfast.cli import needs
     from holdfast.cli.connection import connect
     from holdfast.cli.rendering import history_line
 
@@ -78,6 +86,7 @@ def show(
         f"tokens {usage.get('input_tokens')} in / {usage.get('output_tokens')} out, "
         f"cost {dollars(usage.get('estimated_cost_usd'))}",
         *_withheld_lines(found),
+        *needs.lines(found),
         "",
         *[history_line(message) for message in said],
     ]
@@ -120,9 +129,20 @@ def send(
     ],
     model: Annotated[str | None, typer.Option(help="provider:model from now on")] = None,
     detach: Annotated[bool, typer.Option(help="Do not wait for the answer.")] = False,
+    queue: Annotated[
+        bool, typer.Option("--queue", help="To a busy session: wait for a run of its own.")
+    ] = False,
+    steer: Annotated[
+        bool, typer.Option("--steer", help="To a busy session: said in the run that goes on.")
+    ] = False,
+    interrupt: Annotated[
+        bool, typer.Option("--interrupt", help="To a busy session: its run ends, another begins.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send a message and stream the answer, with tool calls as they happen.
+
+    A session that is busy refuses it, unless --queue, --steer or --interrupt says what to do.
 
     Exit codes: 0 done, 1 the run failed or was cancelled, 3 refused (for example busy),
     4 no server, 5 queued until a slot is free, 6 paused at a checkpoint.
@@ -132,6 +152,7 @@ def send(
 
     if len(words) > 2:
         raise typer.BadParameter("one session and one message; quote the message")
+    when_busy = _when_busy(queue=queue, steer=steer, interrupt=interrupt)
     content = sys.stdin.read() if words[-1] == "-" else words[-1]
     with connect() as client:
         if len(words) == 1:
@@ -141,11 +162,13 @@ def send(
         else:
             session_id = client.session(words[0])["id"]
         if detach:
-            accepted = client.send(session_id, content, model_override=model)
-            emit(accepted, as_json=as_json, text=accepted["run"]["id"])
+            accepted = client.send(session_id, content, model_override=model, when_busy=when_busy)
+            run = accepted["run"]
+            emit(accepted, as_json=as_json, text=WAITS if run is None else run["id"])
             return
         renderer = None if as_json else Renderer()
-        answer = _converse(client, session_id, content, model, renderer)
+        options = {"model_override": model, "when_busy": when_busy}
+        answer = _converse(client, session_id, content, options, renderer)
     if as_json:
         emit(answer, as_json=True, text="")
     raise typer.Exit(_exit_code(answer))
@@ -245,20 +268,32 @@ def _create(
     return client.create(project["id"], **chosen)
 
 
+def _when_busy(*, queue: bool, steer: bool, interrupt: bool) -> str | None:
+    chosen = {"queue": queue, "steer": steer, "interrupt": interrupt}
+    wanted = [name for name, one in chosen.items() if one]
+    if len(wanted) > 1:
+        raise typer.BadParameter("only one of --queue, --steer and --interrupt")
+    return wanted[0] if wanted else None
+
+
 def _converse(
-    client: Any, session_id: str, content: str, model: str | None, renderer: Any
+    client: Any, session_id: str, content: str, options: dict[str, Any], renderer: Any
 ) -> dict[str, Any]:
     """Run one message to its end; the run, the session and the text of the answer."""
     from holdfast.cli.approving import Prompter
 
     accepted: dict[str, Any] = {}
     prompter = None if renderer is None else Prompter(client, renderer)
-    for frame in client.ask(session_id, content, model_override=model):
+    for frame in client.ask(session_id, content, **options):
         if frame.type == "accepted":
             accepted = frame.payload
         elif renderer is not None and prompter is not None:
             renderer.show(frame)
             prompter.look_at(frame)
+    if accepted["run"] is None:
+        if renderer is not None:
+            renderer.note(WAITS)
+        return {"run": None, "session": accepted["session"], "text": ""}
     run = client.get(f"/sessions/{session_id}/runs/{accepted['run']['id']}")
     said = client.messages(session_id, since=accepted["message"]["id"])
     session = client.session(session_id)
@@ -280,6 +315,8 @@ def _say_how_it_went(renderer: Any, run: dict[str, Any], session: dict[str, Any]
 
 
 def _exit_code(answer: dict[str, Any]) -> int:
+    if answer["run"] is None:
+        return 0  # it waits, as was asked
     if answer["session"]["state"] == "queued":
         return EXIT_QUEUED
     if answer["session"]["state"] == "paused":

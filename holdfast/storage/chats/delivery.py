@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from holdfast.domain.clock import now_ms
+from holdfast.domain.commands import REJECT
 from holdfast.domain.errors import Conflict
 from holdfast.domain.lifecycle import State
 from holdfast.storage.chats import chat_log
@@ -16,13 +17,13 @@ from holdfast.storage.chats.chat_session import ChatSession, LoggedMessage, Plac
 from holdfast.storage.chats.conversations import Wanted, answering, is_over
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import made, table
-from holdfast.storage.database.tables import Run, SessionRow
+from holdfast.storage.database.tables import Message, Run, SessionRow
 from holdfast.storage.database.tables_library import ChatMessage
-from holdfast.storage.sessions import inbox, messages, sessions
+from holdfast.storage.sessions import inbox, messages, sessions, waiting
 
 QUEUED_MAX = 100
 CLEAR = "/clear"
-_runs = table(Run)
+_runs, _messages = table(Run), table(Message)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Incoming:
     id: str
     content: str
     may_wait: bool
+    # `steer` or `interrupt`: it goes to the session at once, also to one that is busy.
+    when_busy: str = REJECT
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def say(
         return Taken(chat, sessions.get(db, line.session_id), line.state == "queued")
     session = answering(db, home, place, chat, wanted)
     busy = State(session.state) in BUSY or chat_log.waiting(db, place, session.id) > 0
+    busy = busy and said.when_busy == REJECT
     if busy and not said.may_wait:
         raise Conflict("the chat is busy", {"state": session.state})
     if busy and (count := chat_log.waiting(db, place)) >= QUEUED_MAX:
@@ -114,8 +118,9 @@ def needs_another(db: Db, line: ChatMessage) -> bool:
 
 
 def finished_run(db: Db, line: ChatMessage) -> Run | None:
-    """The run that answered a sent line, once it is over."""
-    taken = _runs.c.session_id == line.session_id, _runs.c.operator_message == line.id
+    """The run in which a sent line was said, once it is over."""
+    said_in = select(_messages.c.run_id).where(_messages.c.id == line.id).scalar_subquery()
+    taken = _runs.c.session_id == line.session_id, _runs.c.id == said_in
     found = db.connection().execute(select(_runs).where(*taken)).first()
     return None if found is None or found.state not in RUN_OVER else made(Run, found)
 
@@ -138,7 +143,8 @@ def requeue_lost(db: Db, line: ChatMessage, *, lost_after_ms: int) -> bool:
     """Let a line wait again whose sender died before the session took it."""
     staged = inbox.find(db, line.id)
     sent_at = line.created_at if staged is None else staged.created_at
-    if now_ms() - sent_at < lost_after_ms or messages.find(db, line.id) is not None:
+    taken = messages.find(db, line.id) is not None or waiting.find(db, line.id) is not None
+    if taken or now_ms() - sent_at < lost_after_ms:
         return False
     take_back(db, line.id, state="queued")
     return True

@@ -86,6 +86,7 @@ class SessionRow(SQLModel, table=True):
         Index("ix_sessions_project_active", "project_id", "archived", "last_active"),
         Index("ix_sessions_state", "state", "created_by", "project_id"),
         Index("ix_sessions_title", "created_by", "title", unique=True),
+        Index("ix_sessions_attention", "attention_kind", "created_by"),
     )
     id: str = Field(primary_key=True)
     project_id: str = Field(foreign_key="projects.id")
@@ -145,9 +146,35 @@ class SessionRow(SQLModel, table=True):
     cache_id: str | None = None
     # The machine with its files and processes; None until a step needs one.
     host_id: str | None = Field(default=None, index=True)
+    # How many messages wait in it (`waiting_messages`).
+    waiting: int = 0
+    # What it needs from a person, worked out anew whenever one of its sources changes.
+    attention: dict[str, Any] | None = Field(default=None, sa_column=json_column())
+    attention_kind: str | None = None
+    # The run that failed and that nobody has seen since.
+    failed_run_id: str | None = None
+    # The last run of a message that ended.
+    last_run_id: str | None = None
+    # The provider's trouble with the active run, while it lasts.
+    trouble: dict[str, Any] | None = Field(default=None, sa_column=json_column())
     # Everybody at work in it waits for an operator's word: it runs, and takes nobody's place.
     without_slot: bool = False
     stuck_guard: bool = True  # pause when the same calls have the same results again and again
+
+
+class WaitingMessage(SQLModel, table=True):
+    """A message that was accepted while its session was busy; it waits for its turn."""
+
+    __tablename__ = "waiting_messages"
+    id: str = Field(primary_key=True)
+    session_id: str = Field(index=True)
+    position: int
+    when_busy: str  # queue | steer | interrupt
+    content: str = Field(sa_column=text_column(nullable=False))
+    model_override: str | None = None
+    user_id: str = ""
+    run_id: str | None = None  # of the run that it will begin, where that was promised
+    created_at: int = _big()
 
 
 class InboxMessage(SQLModel, table=True):

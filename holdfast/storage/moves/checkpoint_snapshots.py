@@ -68,13 +68,17 @@ class CheckpointShown(StoredCheckpoint, DerivedCheckpoint):
     """A checkpoint of K-059."""
 
 
-def snapshot(db: Db, session_id: str, run_id: str | None) -> dict[str, Any]:
-    """The run's subagents and its tool calls without a result."""
+def snapshot(
+    db: Db, session_id: str, run_id: str | None, *, tool_call_id: str | None = None
+) -> dict[str, Any]:
+    """The run's subagents, its tool calls without a result, and the one that asked for a pause."""
+    asked = {} if tool_call_id is None else {"tool_call_id": tool_call_id}
     if run_id is None:
-        return {"active_subagents": [], "pending_tool_calls": []}
+        return {"active_subagents": [], "pending_tool_calls": [], **asked}
     return {
         "active_subagents": _subagents(db, session_id, run_id),
         "pending_tool_calls": _pending_calls(db, run_id),
+        **asked,
     }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import func, select, tuple_, update
 
 from holdfast.domain.clock import now_ms
+from holdfast.domain.commands import STEER
 from holdfast.domain.errors import Conflict, NotFound
-from holdfast.domain.events import AttentionRequired, CheckpointCreated, CheckpointResumed
+from holdfast.domain.events import CheckpointCreated, CheckpointResumed
 from holdfast.domain.lifecycle import Action, State
 from holdfast.domain.tools import CHECKPOINT_TOOL
 from holdfast.storage.database.blobs import BlobStore
@@ -20,7 +21,16 @@ from holdfast.storage.database.tables_history import Checkpoint
 from holdfast.storage.log import events
 from holdfast.storage.moves import heads, prompt_edits
 from holdfast.storage.moves.checkpoint_snapshots import snapshot
-from holdfast.storage.sessions import admission, messages, runs, sessions
+from holdfast.storage.sessions import (
+    admission,
+    attention,
+    inbox,
+    messages,
+    runs,
+    sessions,
+    tool_calls,
+    waiting,
+)
 
 ACTIVE_MAX = 50
 # Who made a checkpoint that was never a pause: a rollback to a message.
@@ -41,6 +51,7 @@ def create(
     run_id: str | None = None,
     reason: str = "",
     compaction_id: str | None = None,
+    tool_call_id: str | None = None,
 ) -> Checkpoint:
     """Pause the session at a new checkpoint; the same id twice is one checkpoint.
 
@@ -63,7 +74,7 @@ def create(
         change=session.change_seq,
         message_count=session.message_count,
         message_history_cursor=messages.newest_id(db, session_id),
-        snapshot=snapshot(db, session_id, run_id),
+        snapshot=snapshot(db, session_id, run_id, tool_call_id=tool_call_id),
         prompts=in_effect,
     )
     sessions.move(
@@ -159,10 +170,12 @@ def resume(
     *,
     command_id: str,
     nothing_left: bool = False,
+    message_id: str | None = None,
+    user_id: str = "",
 ) -> SessionRow:
     """Leave the pause point, to `running` if a run goes on and there is a slot, else to `idle`.
 
-    A repeated command changes nothing.
+    `message_id` names staged words of the operator. A repeated command changes nothing.
     """
     session = sessions.lock(db, session_id)
     if checkpoint_id and command_id:
@@ -176,6 +189,8 @@ def resume(
         admission.require_slot(db, session)
     edited = tell_of_edits(db, session, point, run_id=session.active_run)
     mark_resumed(db, point, command_id=command_id, prompts_edited=edited)
+    if message_id is not None:
+        _say(db, point, message_id, user_id)
     if goes_on:
         return sessions.move(
             db,
@@ -197,6 +212,32 @@ def resume(
         current_checkpoint=None,
         active_run=None,
     )
+
+
+def _say(db: Db, point: Checkpoint, message_id: str, user_id: str) -> None:
+    """Staged words are the result of the model's call, or said before the model's next call."""
+    asked = point.snapshot.get("tool_call_id")
+    call = tool_calls.find(db, asked) if asked else None
+    if call is None or call.state not in tool_calls.OPEN:
+        waiting.keep(
+            db,
+            point.session_id,
+            message_id=message_id,
+            when_busy=STEER,
+            user_id=user_id,
+        )
+        return
+    staged = inbox.find(db, message_id)
+    assert staged is not None, "words are staged before their command is sent"
+    said = messages.find(db, call.message_id) if call.message_id else None
+    tool_calls.close(
+        db,
+        call,
+        text=staged.content,
+        output={"result": staged.content},
+        invocation_id=said.invocation_id if said is not None else None,
+    )
+    inbox.take(db, message_id)
 
 
 def mark_resumed(db: Db, point: Checkpoint, *, command_id: str, prompts_edited: int = 0) -> None:
@@ -263,14 +304,7 @@ def _announce(db: Db, row: Checkpoint) -> None:
     )
     where: dict[str, Any] = {"run_id": row.run_id, "row": ("checkpoint", row.id)}
     events.append(db, row.session_id, created, **where)
-    if row.created_by != "operator":
-        attention = AttentionRequired(
-            session_id=row.session_id,
-            attention_kind="checkpoint",
-            summary=row.reason[:200],
-            run_id=row.run_id,
-        )
-        events.append(db, row.session_id, attention, **where)
+    attention.refresh(db, sessions.get(db, row.session_id))
 
 
 def _archive_oldest(db: Db, session_id: str) -> None:

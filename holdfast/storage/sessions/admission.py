@@ -13,12 +13,13 @@ from holdfast.domain.lifecycle import Action, State, next_state
 from holdfast.storage.approvals import approvals
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change
-from holdfast.storage.database.tables import SessionRow
+from holdfast.storage.database.tables import Message, SessionRow, WaitingMessage
 from holdfast.storage.log import events, frames
-from holdfast.storage.sessions import inbox, messages, runs, sessions, supersessions
+from holdfast.storage.sessions import inbox, messages, runs, sessions, supersessions, waiting
 from holdfast.storage.sessions.message_views import message_json
 
 QUEUED_REASON = "concurrency_limit"
+RETRIED = ("failed", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def admit(db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str
     if known is not None:
         return Admitted(State(session.state), known.id, message_id)
     next_state(State(session.state), Action.START)
-    staged = inbox.find(db, message_id)
+    staged = inbox.find(db, message_id) or waiting.find(db, message_id)
     if staged is None:
         raise NotFound("The message was not staged, or was taken before.")
     if staged.model_override is not None:
@@ -47,7 +48,10 @@ def admit(db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str
     message = messages.append(
         db, session_id, id=message_id, run_id=run_id, role="operator", content=staged.content
     )
-    inbox.take(db, message_id)
+    if isinstance(staged, WaitingMessage):
+        waiting.take(db, staged)
+    else:
+        inbox.take(db, message_id)
     runs.create(
         db,
         run_id=run_id,
@@ -58,9 +62,68 @@ def admit(db: Db, session_id: str, *, message_id: str, run_id: str, user_id: str
         preview=staged.content,
     )
     frames.append(db, session_id, ("message", {"message": message_json(message, [])}))
+    return _begin(db, session_id, run_id, message_id, full)
+
+
+def retry(db: Db, session_id: str, *, run_id: str, new_run_id: str, user_id: str) -> Admitted:
+    """Run the last run's message again; what that run said no longer counts, its message does."""
+    session = sessions.lock(db, session_id)
+    again = runs.find(db, new_run_id)
+    if again is not None:
+        return Admitted(State(session.state), new_run_id, again.operator_message or "")
+    next_state(State(session.state), Action.START)
+    message = _to_retry(db, session, run_id)
+    full = full_because(db, session)
+    said = [one.id for one in messages.of_run(db, session_id, run_id) if one.role != "operator"]
+    supersessions.supersede(db, session_id, said, "retry", f"run:{new_run_id}")
+    runs.create(
+        db,
+        run_id=new_run_id,
+        session_id=session_id,
+        message_id=message.id,
+        user_id=user_id,
+        state="pending" if full else "running",
+        preview=message.content,
+    )
+    return _begin(db, session_id, new_run_id, message.id, full, trigger="retry")
+
+
+def _to_retry(db: Db, session: SessionRow, run_id: str) -> Message:
+    run = runs.find(db, run_id)
+    if run is None or run.session_id != session.id:
+        raise NotFound("Run not found.")
+    if session.last_run_id != run.id or run.state not in RETRIED:
+        raise Conflict(
+            "only the last run can be run again, if it failed or was cancelled",
+            {"state": run.state, "last_run": session.last_run_id},
+        )
+    counts = {message.id: message for message in messages.history(db, session.id)}
+    message = counts.get(run.operator_message or "")
+    if message is None:
+        raise Conflict("the message of this run no longer counts", {"state": run.state})
+    return message
+
+
+def _begin(
+    db: Db,
+    session_id: str,
+    run_id: str,
+    message_id: str,
+    full: tuple[str, int, int] | None,
+    *,
+    trigger: str = "message",
+) -> Admitted:
     if full:
         return _queue(db, session_id, run_id, message_id, full)
-    moved = sessions.move(db, session_id, Action.START, "message", run_id=run_id, active_run=run_id)
+    moved = sessions.move(
+        db,
+        session_id,
+        Action.START,
+        trigger,
+        run_id=run_id,
+        active_run=run_id,
+        failed_run_id=None,
+    )
     return Admitted(State(moved.state), run_id, message_id)
 
 
@@ -169,5 +232,6 @@ def _queue(
         run_id=run_id,
         queued_reason=QUEUED_REASON,
         active_run=run_id,
+        failed_run_id=None,
     )
     return Admitted(State(moved.state), run_id, message_id)

@@ -31,6 +31,18 @@ def stage(
     )
 
 
+def stage_given(db: Db, session_id: str, message_id: str, content: str | None) -> None:
+    """Stage words that came by a signal; None: they were staged before the command was sent."""
+    if content is not None:
+        stage(
+            db,
+            message_id=message_id,
+            session_id=session_id,
+            content=content,
+            model_override=None,
+        )
+
+
 def find(db: Db, message_id: str) -> InboxMessage | None:
     """The staged message, if nobody took it yet."""
     return find_row(db, InboxMessage, message_id)

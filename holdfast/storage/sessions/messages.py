@@ -302,6 +302,13 @@ def _touch(db: Db, session_id: str, role: str, content: str, at: int) -> None:
     db.connection().execute(_PREVIEW if role == "operator" else _TOUCH, values)
 
 
+def of_run(db: Db, session_id: str, run_id: str) -> list[Message]:
+    """Everything that was said in a run, by whichever agent, in order."""
+    mine = _messages.c.session_id == session_id, _messages.c.run_id == run_id
+    rows = select(_messages).where(*mine).order_by(_messages.c.seq)
+    return [made(Message, row) for row in db.connection().execute(rows)]
+
+
 def by_ids(db: Db, ids: Iterable[str]) -> list[Message]:
     """The messages with these ids, in order."""
     rows = select(_messages).where(_messages.c.id.in_(list(ids))).order_by(_messages.c.seq)

@@ -13,15 +13,22 @@ from typing_extensions import TypedDict
 from holdfast.storage.database.blobs import BlobMissing, BlobStore
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import fields_of, table
-from holdfast.storage.database.tables import Call, Run, SubagentInvocation, ToolCallRow
+from holdfast.storage.database.tables import (
+    Call,
+    Run,
+    SessionRow,
+    SubagentInvocation,
+    ToolCallRow,
+)
 from holdfast.storage.sessions import messages, requests
 from holdfast.storage.sessions.lineage import levels, superseded
 from holdfast.storage.sessions.message_views import MessageShown, message_json
+from holdfast.storage.sessions.session_views import TroubleShown
 
 ROWS_MAX = 5000
 Part = TypeVar("Part", "ToolCallShown", "InvocationShown")
 _tool_calls, _invocations = table(ToolCallRow), table(SubagentInvocation)
-_calls = table(Call)
+_calls, _sessions = table(Call), table(SessionRow)
 _place = tuple_(_calls.c.created_at, _calls.c.id)
 
 
@@ -81,6 +88,7 @@ class StoredRun(TypedDict):
 class RunShown(StoredRun):
     """A run."""
 
+    trouble: TroubleShown | None  # with its provider, while it lasts
     operator_message: MessageShown | None
     primary_response: MessageShown | None
     tool_calls: list[ToolCallShown]
@@ -131,12 +139,14 @@ def views(db: Db, session_id: str, runs: list[Run]) -> list[RunShown]:
         message.id: message_json(message, causes.get(message.id, []))
         for message in messages.by_ids(db, ids)
     }
+    trouble = _trouble(db, session_id) if any(run.state == "running" for run in runs) else None
     run_ids = [run.id for run in runs]
     calls = _by_run(db, _tool_calls, run_ids, ToolCallShown)
     invocations = _by_run(db, _invocations, run_ids, InvocationShown)
     return [
         {
             **fields_of(run, StoredRun),
+            "trouble": trouble if trouble and trouble["run_id"] == run.id else None,
             "operator_message": found.get(run.operator_message or ""),
             "primary_response": found.get(run.primary_response or ""),
             "tool_calls": calls.get(run.id, []),
@@ -157,6 +167,11 @@ def calls_of(
     rows = rows.order_by(_calls.c.created_at, _calls.c.id).limit(limit)
     stored = [cast(StoredCall, dict(row._mapping)) for row in db.connection().execute(rows)]
     return [{**call, "request": _request(db, blobs, call)} for call in stored]
+
+
+def _trouble(db: Db, session_id: str) -> TroubleShown | None:
+    found = select(_sessions.c.trouble).where(_sessions.c.id == session_id)
+    return cast(TroubleShown | None, db.connection().execute(found).scalar())
 
 
 def _by_run(db: Db, place: Table, run_ids: list[str], fields: type[Part]) -> dict[str, list[Part]]:

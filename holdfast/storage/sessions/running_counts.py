@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from holdfast.domain.control_events import AttentionCleared, AttentionRequired
 from holdfast.domain.events import RunningCount
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import table
@@ -19,11 +20,15 @@ CHANGES_MAX = 1000
 _events, _sessions = table(EventRow), table(SessionRow)
 
 
+KINDS = (RunningCount.kind, AttentionRequired.kind, AttentionCleared.kind)
+
+
 @dataclass(frozen=True)
 class Change:
-    """One run began or ended somewhere."""
+    """A run began or ended somewhere, or a session needs something else from a person."""
 
     id: str
+    kind: str
     data: dict[str, Any]
 
 
@@ -46,19 +51,19 @@ def counts(db: Db, operator_id: str) -> dict[str, Any]:
 
 
 def changes(db: Db, operator_id: str, since: int) -> list[Change]:
-    """Starts and ends of runs of this operator from `since` (ms) on, oldest first."""
+    """What changed in sessions of this operator from `since` (ms) on, oldest first."""
     rows = (
-        select(_events.c.id, _events.c.data)
+        select(_events.c.id, _events.c.kind, _events.c.data)
         .join(_sessions, _sessions.c.id == _events.c.session_id)
         .where(
-            _events.c.kind == RunningCount.kind,
+            _events.c.kind.in_(KINDS),
             _events.c.at >= since,
             _sessions.c.created_by == operator_id,
         )
         .order_by(_events.c.at, _events.c.id)
         .limit(CHANGES_MAX)
     )
-    return [Change(row.id, row.data) for row in db.connection().execute(rows)]
+    return [Change(row.id, row.kind, row.data) for row in db.connection().execute(rows)]
 
 
 def apply(known: dict[str, Any], operator_id: str, change: Change) -> None:

@@ -197,6 +197,10 @@ def _close(
         finish_reason=finish_reason,
     )
     approvals.withdraw(db, run_id)
+    ended_run: dict[str, Any] = {"last_run_id": run_id} if run.operator_message else {}
+    if run.operator_message and state == "failed":
+        ended_run["failed_run_id"] = run_id
+    change(db, SessionRow, run.session_id, trouble=None, **ended_run)
     tokens = {"input": run.tokens_in, "output": run.tokens_out}
     ended = [RunCompleted(run_id=run_id, state=state, duration_ms=duration, tokens=tokens)]
     if state == "cancelled":

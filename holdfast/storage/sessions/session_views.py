@@ -24,16 +24,17 @@ from holdfast.domain.errors import ValidationFailed
 from holdfast.domain.lifecycle import State, allowed_actions
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import table
-from holdfast.storage.database.tables import Project, ProjectFileRow, SessionRow
+from holdfast.storage.database.tables import Project, ProjectFileRow, Run, SessionRow
 from holdfast.storage.database.tables_history import Lease
 from holdfast.storage.hosts import hosts
 from holdfast.storage.hosts.hosts import HostRefShown
+from holdfast.storage.sessions.attention import AttentionShown
 from holdfast.storage.sessions.leases import ATTACH, attach_lease, held
 
 PREVIEW_CHARS = 63
 QUEUED_REASON = "concurrency_limit"
 _sessions, _projects, _files = table(SessionRow), table(Project), table(ProjectFileRow)
-_leases = table(Lease)
+_leases, _runs = table(Lease), table(Run)
 
 
 class UsageShown(TypedDict):
@@ -50,6 +51,26 @@ class UsageShown(TypedDict):
     actual_cost_usd: float | None
     cost_status: str | None
     cost_source: str | None
+
+
+class TroubleShown(TypedDict):
+    """The provider did not answer: attempt `attempt` follows `next_in_ms` after `at`."""
+
+    run_id: str
+    attempt: int
+    next_in_ms: int
+    code: str
+    message: str
+    at: int
+
+
+class LastRunShown(TypedDict):
+    """The last run of a message that is over."""
+
+    id: str
+    state: str
+    error: dict[str, Any] | None
+    completed_at: int | None
 
 
 class StoredSession(TypedDict):
@@ -80,6 +101,7 @@ class StoredSession(TypedDict):
     tool_call_count: int
     run_count: int
     failure: dict[str, Any] | None
+    waiting: int
     archived: bool
     pinned: bool
     stuck_guard: bool
@@ -98,6 +120,9 @@ class DerivedSession(TypedDict):
     usage: UsageShown
     cage: CageShown
     host: HostRefShown | None
+    last_run: LastRunShown | None
+    attention: AttentionShown | None
+    trouble: TroubleShown | None
     queued: NotRequired[bool]
     reason: NotRequired[str | None]
 
@@ -107,8 +132,10 @@ class SessionShown(StoredSession, DerivedSession):
 
 
 _STORED, _USAGE = tuple(StoredSession.__annotations__), tuple(UsageShown.__annotations__)
-_COLUMNS = (*_STORED, "preview", *_USAGE, "host_id")
-_HOST_ID = len(_COLUMNS) - 1
+_READ = ("host_id", "last_run_id", "attention", "trouble")
+_COLUMNS = (*_STORED, "preview", *_USAGE, *_READ)
+_HOST_ID, _LAST_RUN, _ATTENTION, _TROUBLE = range(len(_COLUMNS) - len(_READ), len(_COLUMNS))
+_RUN, _NO_RUN = ("state", "error", "completed_at"), (None, None, None)
 _values = attrgetter(*_COLUMNS)
 _DSL_HASH, _FILE_HASH = _COLUMNS.index("dsl_hash"), _COLUMNS.index("file_hash")
 # Project files are immutable by hash, so what one says about its cage never changes.
@@ -131,6 +158,7 @@ class Filter:
     source: str | None = None
     q: str | None = None
     archived: bool = False
+    attention: bool = False  # only those that need a person
 
 
 class Machine:
@@ -145,11 +173,12 @@ def view(db: Db, row: SessionRow) -> SessionShown:
 
 
 def views(db: Db, rows: list[SessionRow]) -> list[SessionShown]:
-    """Several sessions with four queries in all, and three where none has a host."""
+    """Several sessions with five queries in all, fewer where none has a host or a run."""
     attached = held(db, [attach_lease(row.id) for row in rows])
     current = _current_hashes(db, {row.project_id for row in rows})
     cages = _cages_of(db, {row.file_hash or row.dsl_hash for row in rows})
     known = hosts.refs(db, (row.host_id for row in rows))
+    ended = _runs_by_id(db, {row.last_run_id for row in rows if row.last_run_id})
     return [
         _view(
             _values(row),
@@ -157,6 +186,7 @@ def views(db: Db, rows: list[SessionRow]) -> list[SessionShown]:
             current=current.get(row.project_id, _NO_PROJECT),
             cages=cages,
             known=known,
+            last_run=ended.get(row.last_run_id or "", _NO_RUN),
         )
         for row in rows
     ]
@@ -172,6 +202,7 @@ def page(
         project=wanted.project_id is not None,
         state=wanted.state is not None,
         source=wanted.source is not None,
+        attention=wanted.attention,
         further=cursor is not None,
     )
     if wanted.q:
@@ -193,7 +224,15 @@ def page(
     cages = _cages_of(db, {row[_FILE_HASH] or row[_DSL_HASH] for row in rows})
     known = hosts.refs(db, (row[_HOST_ID] for row in rows))
     found = [
-        _view(row, attached=row[-1], current=row[-4:-1], cages=cages, known=known) for row in rows
+        _view(
+            row,
+            attached=row[-4],
+            current=row[-7:-4],
+            cages=cages,
+            known=known,
+            last_run=row[-3:],
+        )
+        for row in rows
     ]
     following = make_cursor(found[-1]["last_active"], found[-1]["id"]) if more else None
     return found, following
@@ -218,7 +257,7 @@ def read_cursor(cursor: str) -> tuple[int, str]:
 
 @lru_cache(maxsize=64)
 def _page(
-    *, archived: bool, project: bool, state: bool, source: bool, further: bool
+    *, archived: bool, project: bool, state: bool, source: bool, attention: bool, further: bool
 ) -> Select[Any]:
     """One statement for a whole page, made once for each set of filters: making it is dear."""
     attach = and_(
@@ -231,9 +270,12 @@ def _page(
         _projects.c.dsl_meaning,
         _projects.c.file_hash.label("current_file"),
         _leases.c.name.is_not(None).label("attached"),
+        *(_runs.c[name] for name in _RUN),
     )
     everything = _sessions.outerjoin(_projects, _projects.c.id == _sessions.c.project_id)
-    chosen = select(*columns).select_from(everything.outerjoin(_leases, attach))
+    everything = everything.outerjoin(_leases, attach)
+    everything = everything.outerjoin(_runs, _runs.c.id == _sessions.c.last_run_id)
+    chosen = select(*columns).select_from(everything)
     chosen = chosen.where(
         _sessions.c.created_by == bindparam("operator_id"),
         _sessions.c.archived.is_(archived),
@@ -245,6 +287,8 @@ def _page(
         chosen = chosen.where(_sessions.c.state == bindparam("state"))
     if source:
         chosen = chosen.where(_sessions.c.source == bindparam("source"))
+    if attention:
+        chosen = chosen.where(_sessions.c.attention_kind.is_not(None))
     if further:
         place = tuple_(_sessions.c.last_active, _sessions.c.id)
         chosen = chosen.where(place < tuple_(bindparam("at"), bindparam("session_id")))
@@ -267,6 +311,7 @@ def _view(
     current: Hashes,
     cages: dict[str, Cage],
     known: dict[str, HostRefShown],
+    last_run: Sequence[Any],
 ) -> SessionShown:
     """From the values of `_COLUMNS`, in their order."""
     stored = cast(StoredSession, dict(zip(_STORED, values, strict=False)))
@@ -281,6 +326,9 @@ def _view(
         "usage": usage,
         "cage": described(cages.get(stored["file_hash"] or dsl_hash, "disabled"), Machine.cage),
         "host": known.get(values[_HOST_ID]),
+        "last_run": _last_run(values[_LAST_RUN], last_run),
+        "attention": values[_ATTENTION],
+        "trouble": values[_TROUBLE],
     }
     if state is State.QUEUED:
         derived["queued"], derived["reason"] = True, QUEUED_REASON
@@ -293,6 +341,20 @@ def _actions(stored: StoredSession, state: State) -> list[str]:
     if stored["archived"]:
         return ["unarchive" if action == "archive" else action for action in actions]
     return actions
+
+
+def _last_run(run_id: str | None, values: Sequence[Any]) -> LastRunShown | None:
+    if run_id is None or values[0] is None:
+        return None
+    shown = {"id": run_id, **dict(zip(_RUN, values, strict=True))}
+    return cast(LastRunShown, shown)
+
+
+def _runs_by_id(db: Db, run_ids: set[str]) -> dict[str, Sequence[Any]]:
+    if not run_ids:
+        return {}
+    rows = select(_runs.c.id, *(_runs.c[name] for name in _RUN)).where(_runs.c.id.in_(run_ids))
+    return {row.id: tuple(row)[1:] for row in db.connection().execute(rows)}
 
 
 def _current_hashes(db: Db, project_ids: set[str]) -> dict[str, Hashes]:

@@ -15,6 +15,7 @@ from holdfast.storage.database.rows import KEY, change, find_row, insert_once, m
 from holdfast.storage.database.tables import Operator, Project, SessionRow
 from holdfast.storage.log import events
 from holdfast.storage.projects import quotas
+from holdfast.storage.sessions import attention
 
 _sessions, _projects, _operators = table(SessionRow), table(Project), table(Operator)
 OPERATOR_LIMIT = 16
@@ -119,6 +120,7 @@ def move(
         events.append(db, session_id, moved, run_id=run_id, row=("session", session_id))
     for name, value in {**changed, **columns}.items():
         setattr(session, name, value)
+    attention.refresh(db, session)
     return session
 
 

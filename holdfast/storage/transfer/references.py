@@ -28,6 +28,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "session": {
         "current_head": "heads",
         "active_run": "runs",
+        "last_run_id": "runs",
         "current_checkpoint": "checkpoints",
         "forked_from": SESSIONS,
         "parent_session_id": SESSIONS,

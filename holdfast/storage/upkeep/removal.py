@@ -22,6 +22,7 @@ from holdfast.storage.database.tables import (
     SessionRow,
     Supersession,
     ToolCallRow,
+    WaitingMessage,
 )
 from holdfast.storage.database.tables_history import (
     Blob,
@@ -124,7 +125,8 @@ def clear_messages(store: OpenStore, session_id: str, user_id: str) -> int:
         step_counter(db, SessionRow, session_id, "change_seq")
         change(
             db, SessionRow, session_id, preview="", message_count=0, current_head=None,
-            tool_call_count=0, current_checkpoint=None, updated_at=now_ms(),
+            tool_call_count=0, current_checkpoint=None, updated_at=now_ms(), last_run_id=None,
+            failed_run_id=None, attention=None, attention_kind=None,
         )  # fmt: skip
         cleared = SessionCleared(session_id=session_id, user_id=user_id, messages=count)
         events.append(db, session_id, cleared, row=("session", session_id))
@@ -201,7 +203,7 @@ def _purge(db: Db, store: OpenStore, session_id: str, gone: set[str]) -> dict[st
         db.connection().execute(delete(_sessions).where(_sessions.c.id == session_id))
     else:
         removed = _keep_for_forks(db, session_id, kept_seq)
-    for model in (Alias, Chat, InboxMessage):
+    for model in (Alias, Chat, InboxMessage, WaitingMessage):
         place = table(model)
         db.connection().execute(delete(place).where(place.c.session_id == session_id))
     gone |= drop_blobs(db, store, named)
@@ -232,6 +234,8 @@ def _keep_for_forks(db: Db, session_id: str, kept_seq: int) -> dict[str, int]:
         db, SessionRow, session_id, purged=True, archived=True, state=State.ENDED.value,
         title=None, title_source=None, preview="", failure=None, current_head=None,
         active_run=None, current_checkpoint=None, event_seq=0, event_hash="",
+        waiting=0, attention=None, attention_kind=None, failed_run_id=None, last_run_id=None,
+        trouble=None,
     )  # fmt: skip
     return removed
 

@@ -17,8 +17,7 @@ from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import SessionRow
 from holdfast.storage.database.tables_history import Meta
-from holdfast.storage.sessions import session_changes
-from holdfast.storage.upkeep import removal
+from holdfast.storage.upkeep import removal, session_changes
 from holdfast.storage.upkeep.removal import DAY_MS
 
 AT_ONCE_MAX = 500

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlmodel import col, select
 
 import api.chats
 from holdfast.domain.commands import Answer, Command
@@ -17,8 +18,10 @@ from holdfast.storage.chats.conversations import Wanted
 from holdfast.storage.chats.database_store import DatabaseSessionStore
 from holdfast.storage.chats.delivery import Incoming
 from holdfast.storage.chats.session_manager import SessionManager
+from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import SessionRow
-from holdfast.storage.sessions import runs
+from holdfast.storage.database.tables_library import ChatMessage
+from holdfast.storage.sessions import runs, waiting
 from tests.support.chatting import PATH, answer_run, lines, say, sent_to, show, state_of
 from tests.support.servers.api_server import ApiServer, Caller
 from tests.support.waiting import wait_for
@@ -91,6 +94,51 @@ def test_a_busy_chat_refuses_or_lets_wait_in_order(caller: Caller) -> None:
     assert [content for content, _ in sent_to(caller)] == ["one", "two", "three", "four"]
     assert lines(caller)[-1] == ("assistant", "done four")
     assert (show(caller)["message_count"], show(caller)["waiting"]) == (4, 0)
+
+
+def test_a_steered_line_goes_into_the_run_that_goes_on_and_gets_its_answer(
+    caller: Caller,
+) -> None:
+    first = say(caller, "one")
+    steered = say(caller, "two", on_busy="steer")
+    assert (steered["run"]["id"], steered["queued"]) == (first["run"]["id"], False)
+    said = (first["session_id"], first["run"]["id"])
+    assert caller.api.store.write(lambda db: waiting.steer(db, *said)) == 1
+    answer_run(caller, first["session_id"], "both done")
+    wait_for(lambda: not open_lines(caller), "both lines to be answered")
+    assert lines(caller) == [("user", "one"), ("user", "two"), ("assistant", "both done")]
+
+
+def test_an_interrupt_in_a_chat_ends_its_run_and_begins_another(caller: Caller) -> None:
+    first = say(caller, "one")
+    second = say(caller, "stop", on_busy="interrupt")
+    assert second["run"]["id"] != first["run"]["id"]
+    answer_run(caller, first["session_id"], "stopped")
+    wait_for(lambda: not open_lines(caller), "both lines to be answered")
+    assert lines(caller)[-1] == ("assistant", "stopped")
+
+
+def test_a_steered_line_that_is_taken_back_does_not_come_again(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.chats, "LOST_AFTER_MS", 0)
+    first = say(caller, "one")
+    steered = say(caller, "no", on_busy="steer")
+    path = f"/sessions/{first['session_id']}/waiting/{steered['message_id']}"
+    assert caller.http.delete(path).status_code == 200
+    answer_run(caller, first["session_id"], "done one")
+    wait_for(lambda: not open_lines(caller), "the line of before to be answered")
+    assert [content for content, _ in sent_to(caller)] == ["one"]
+
+
+def open_lines(caller: Caller) -> list[str]:
+    """The states of lines that somebody still waits for."""
+
+    def look(db: Db) -> list[str]:
+        rows = select(ChatMessage.state).where(col(ChatMessage.operator_id) == caller.id)
+        return [one for one in db.exec(rows) if one in ("sent", "queued")]
+
+    return caller.api.store.read(look)
 
 
 @pytest.mark.req("K-028")

@@ -77,6 +77,7 @@ def test_every_answer_with_a_session_message_run_or_checkpoint_is_described_in_f
     walk_a_session(walk, project_id)
     for part in (walk_a_run, walk_messages, walk_a_checkpoint, walk_a_compaction):
         part(walk, {"session_id": caller.session(project_id)["id"]})
+    walk_a_supervised_session(walk, caller.session(project_id)["id"])
     walk_the_queue(walk, project_id)
     walk_a_chat(walk)
     assert operations_with(document, NOUNS) - walk.walked == set()
@@ -162,6 +163,23 @@ def walk_messages(walk: Walk, names: dict[str, str]) -> None:
     assert shown["items"][0]["superseded_by"]
     walk.ask(f"GET {SESSION}/messages", names, before="latest")
     assert walk.ask(f"GET {SESSION}/export", names)["messages"]
+
+
+def walk_a_supervised_session(walk: Walk, session_id: str) -> None:
+    """Words to a busy session, a failure that is seen, and the run once more."""
+    names = {"session_id": session_id}
+    said = walk.ask(f"POST {SESSION}/messages", names, {"content": "one"})
+    asked = {"content": "two", "when_busy": "queue"}
+    kept = walk.ask(f"POST {SESSION}/messages", names, asked)
+    names["message_id"] = kept["message"]["id"]
+    walk.ask(f"GET {SESSION}/waiting", names)
+    walk.ask(f"PATCH {SESSION}/waiting/{{message_id}}", names, {"content": "three"})
+    walk.ask(f"DELETE {SESSION}/waiting/{{message_id}}", names)
+    walk.caller.api.double.finish(session_id, state="failed")
+    walk.ask(f"GET {SESSION}", names)
+    walk.ask(f"POST {SESSION}/attention/seen", names)
+    walk.ask(f"POST {SESSION}/runs/{{run_id}}/retry", {**names, "run_id": said["run"]["id"]})
+    walk.finish(names)
 
 
 def walk_the_queue(walk: Walk, project_id: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.domain.events import AttentionRequired
+from holdfast.domain.control_events import AttentionRequired
 from holdfast.storage.database.engine import Db
 from holdfast.storage.log import events, frames
 from tests.support.servers.api_server import ApiServer, Caller, hear, say

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from api.stream import tail as module
 from api.stream.tail import Gap, Tail
-from holdfast.domain.events import AttentionRequired
+from holdfast.domain.control_events import AttentionRequired
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.log import events, frames, news

@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.commands import Resume
 from holdfast.domain.errors import Conflict
 from holdfast.domain.ids import new_id
-from holdfast.storage.sessions import queue
+from holdfast.storage.upkeep import queue
 from tests.support.local_worker import LocalWorker, script
 from tests.support.sample_library import SampleLibrary
 from worker.queue import start_forever, start_waiting

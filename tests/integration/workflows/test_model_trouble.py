@@ -12,7 +12,7 @@ import pytest
 from temporalio.common import RetryPolicy
 from temporalio.testing import ActivityEnvironment
 
-from activities import model_calls
+from activities import provider_trouble
 from holdfast.agent.errors import UNREACHABLE, PassingProviderError
 from holdfast.domain.errors import Conflict
 from holdfast.settings.config import Config
@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = timedelta(milliseconds=20)
     quick = replace(steps.call_model, first_wait=soon, longest_wait=soon)
     monkeypatch.setattr(steps, "call_model", quick)
-    monkeypatch.setattr(model_calls, "PROVIDER_ATTEMPTS", 3)
+    monkeypatch.setattr(provider_trouble, "PROVIDER_ATTEMPTS", 3)
 
 
 @pytest.mark.req("K-040", "K-018")
@@ -76,7 +76,7 @@ def test_a_rate_limit_of_a_minute_is_outlasted_whatever_wait_the_provider_asks_f
     while True:
         tries += 1
         environment.info = replace(environment.info, attempt=tries, retry_policy=policy)
-        failure = environment.run(model_calls._as_failure, limited)
+        failure = environment.run(provider_trouble.as_failure, limited)
         if failure.non_retryable:
             break
         own = policy.initial_interval * 2 ** (tries - 1)
@@ -89,7 +89,7 @@ async def test_the_description_of_a_call_is_written_before_its_failure_is_told(
     worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing, written = threading.Event(), threading.Event()
-    put, tell = worker.store.blobs.put_json, model_calls._as_failure
+    put, tell = worker.store.blobs.put_json, provider_trouble.as_failure
 
     def slowly(value: Any) -> Any:
         if "request_version" not in value:
@@ -105,7 +105,7 @@ async def test_the_description_of_a_call_is_written_before_its_failure_is_told(
         return tell(error)
 
     monkeypatch.setattr(worker.store.blobs, "put_json", slowly)
-    monkeypatch.setattr(model_calls, "_as_failure", told)
+    monkeypatch.setattr(provider_trouble, "as_failure", told)
     run = await worker.run(worker.session(), script({"error": 401}))
     assert (run.state, written.is_set()) == ("failed", True)
 
@@ -114,7 +114,7 @@ async def test_the_description_of_a_call_is_written_before_its_failure_is_told(
 async def test_words_of_an_attempt_that_broke_off_are_kept_aside(
     worker: LocalWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_calls, "PROVIDER_ATTEMPTS", 2)
+    monkeypatch.setattr(provider_trouble, "PROVIDER_ATTEMPTS", 2)
     session = worker.session()
     run = await worker.run(session, script({"say": "Half an ans", "drop": True}))
     assert run.state == "failed"

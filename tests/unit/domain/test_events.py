@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from holdfast.domain import events
+from holdfast.domain import control_events, events
 from holdfast.domain.events import Event
 
 KINDS = {one.kind: one for one in Event.__subclasses__()}
@@ -57,6 +57,7 @@ def test_every_event_is_frozen_and_becomes_json(kind: type[Event]) -> None:
 
 
 def test_no_two_types_share_a_kind() -> None:
-    types = [one for one in vars(events).values() if isinstance(one, type)]
+    everything = {**vars(events), **vars(control_events)}
+    types = [one for one in everything.values() if isinstance(one, type)]
     kinds = [one.kind for one in types if issubclass(one, Event) and one is not Event]
     assert sorted(kinds) == sorted(KINDS)

@@ -248,6 +248,8 @@ def _session_row(given: dict[str, Any], operator_id: str) -> SessionRow:
     row.purged = False
     row.host_id = None  # hosts are of the store that it comes from
     row.file_hash = row.withheld = None
+    row.waiting = 0
+    row.attention = row.attention_kind = row.failed_run_id = row.trouble = None
     if row.state not in {state.value for state in State}:
         raise ValidationFailed("the export has a session in no known state")
     row.cache_id = row.cache_id or row.id  # exports of older versions have none
