@@ -19,7 +19,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.tables import Operator
 from holdfast.storage.database.tables_approvals import Approval, PermissionRow
-from holdfast.storage.sessions import sessions
+from holdfast.storage.sessions import attention, sessions
 
 STATES: dict[str, approvals.State] = {"allow": "allowed", "deny": "denied"}
 
@@ -64,6 +64,7 @@ def decide(db: Db, step: DecideStep, words: Words) -> Decided:
             _expire(db, approval)
         else:
             _answer(db, approval, step, words)
+        attention.look_again(db, step.session_id)
     found = approvals.find(db, step.approval_id)
     assert found is not None, "it was there before"
     return Decided(state=found.state, invocation_id=found.invocation_id)

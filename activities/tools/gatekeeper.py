@@ -28,7 +28,7 @@ from holdfast.storage.approvals import approvals, permissions
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables_approvals import Approval
 from holdfast.storage.log import events
-from holdfast.storage.sessions import admission, tool_calls
+from holdfast.storage.sessions import admission, attention, tool_calls
 
 NOT_LOOKED_AT = "nobody has looked whether this machine can build a cage"
 BY_OPERATOR = "The operator denied this call, so it was not made."
@@ -119,6 +119,7 @@ def settle(db: Db, request: ToolRequest) -> None:
     if pending is not None and pending.state == approvals.PENDING:
         state: approvals.State = "allowed" if found.effect is Effect.ALLOW else "denied"
         approvals.decide(db, pending.id, state, decided_by="rule", rule_id=rule.id)
+        attention.look_again(db, request.session.id)
     applied = PermissionApplied(
         tool_call_id=request.call.id,
         agent_path=request.call.caller,
@@ -138,6 +139,7 @@ def ask(db: Db, request: ToolRequest, approval: Approval) -> Approval | None:
     stored = approvals.ask(db, approval)
     if stored.state == approvals.PENDING:
         admission.yield_slot(db, call.session_id, call.run_id)
+        attention.look_again(db, call.session_id)
     return stored
 
 

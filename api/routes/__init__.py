@@ -23,6 +23,7 @@ from api.routes import (
     runs,
     search,
     sessions,
+    waiting,
 )
 from api.routes.operating import (
     admin,
@@ -33,7 +34,6 @@ from api.routes.operating import (
     reference,
     temporal_ui,
     usage,
-    waiting,
 )
 from api.stream import session_socket, system_socket
 

@@ -10,7 +10,6 @@ from typing_extensions import TypedDict
 
 from holdfast.domain.clock import now_ms
 from holdfast.domain.errors import Conflict, NotFound
-from holdfast.domain.events import AttentionRequired
 from holdfast.domain.permissions.events import ApprovalDecided, ApprovalRequested
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import (
@@ -101,16 +100,8 @@ def ask(db: Db, approval: Approval) -> Approval:
             title=approval.title,
             expires_at=approval.expires_at,
         )
-        attention = AttentionRequired(
-            session_id=approval.session_id,
-            attention_kind="approval",
-            summary=approval.title,
-            run_id=approval.run_id,
-        )
         row = ("tool_call", approval.tool_call_id)
-        events.append(
-            db, approval.session_id, requested, attention, run_id=approval.run_id, row=row
-        )
+        events.append(db, approval.session_id, requested, run_id=approval.run_id, row=row)
     found = of_call(db, approval.tool_call_id)
     assert found is not None, "it was asked about just now"
     return found

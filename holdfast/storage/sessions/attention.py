@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from holdfast.domain.control_events import AttentionCleared, AttentionRequired
 from holdfast.domain.lifecycle import State
+from holdfast.storage.approvals import approvals
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import change, find_row, table
 from holdfast.storage.database.tables import Run, SessionRow
@@ -26,7 +27,12 @@ TEXT_CHARS_MAX = 500
 SUMMARY_CHARS = 200
 AT_WORK = frozenset({State.RUNNING, State.QUEUED, State.PAUSED})
 # Whose pause asks for what; the operator's own asks for nothing.
-PAUSES: dict[str, Kind] = {"model": "question", "compaction": "compaction", "budget": "budget"}
+PAUSES: dict[str, Kind] = {
+    "model": "question",
+    "stuck": "question",
+    "compaction": "compaction",
+    "budget": "budget",
+}
 # The event's older names for kinds.
 _EVENT_KINDS = {
     "question": "checkpoint",
@@ -76,6 +82,13 @@ def refresh(db: Db, session: SessionRow) -> None:
         _tell(db, session.id, found)
 
 
+def look_again(db: Db, session_id: str) -> None:
+    """`refresh` for those who do not hold the session's row."""
+    session = find_row(db, SessionRow, session_id, lock=True)
+    if session is not None:
+        refresh(db, session)
+
+
 def see(db: Db, session_id: str) -> None:
     """Somebody has seen that a run failed; other needs stay until they are met."""
     session = find_row(db, SessionRow, session_id, lock=True)
@@ -104,6 +117,15 @@ def _at_pause(db: Db, session: SessionRow) -> AttentionShown | None:
     return needed(kind, text, point.created_at, run_id=point.run_id, checkpoint_id=point.id)
 
 
+def _approval(db: Db, session: SessionRow) -> AttentionShown | None:
+    """A call that waits for an operator's word; of several, the one asked about first."""
+    asked = approvals.oldest_pending(db, session.id) if session.state in AT_WORK else None
+    if asked is None:
+        return None
+    about = {"run_id": asked.run_id, "approval_id": asked.id}
+    return needed("approval", asked.title, asked.asked_at, **about)
+
+
 def _host_away(db: Db, session: SessionRow) -> AttentionShown | None:
     """Work that waits for a machine of which nobody has heard for a while."""
     if session.host_id is None or session.state not in AT_WORK:
@@ -125,7 +147,7 @@ def _run_failed(db: Db, session: SessionRow) -> AttentionShown | None:
 
 
 # The first that answers counts.
-SOURCES: tuple[Source, ...] = (_at_pause, _host_away, _run_failed)
+SOURCES: tuple[Source, ...] = (_at_pause, _approval, _host_away, _run_failed)
 
 
 def _tell(db: Db, session_id: str, found: AttentionShown) -> None:

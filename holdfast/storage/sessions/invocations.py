@@ -13,7 +13,7 @@ from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import KEY, find_row, insert_once, made, table
 from holdfast.storage.database.tables import Message, SubagentInvocation
 from holdfast.storage.log import events, frames
-from holdfast.storage.sessions import messages
+from holdfast.storage.sessions import attention, messages
 from holdfast.storage.sessions.message_views import message_json
 
 OPEN = ("spawned", "running")
@@ -76,7 +76,8 @@ def end(db: Db, row: SubagentInvocation, state: str, error: dict[str, Any] | Non
     )
     if taken.rowcount == 0:
         return False
-    approvals.withdraw(db, row.run_id, invocation_id=row.id)
+    if approvals.withdraw(db, row.run_id, invocation_id=row.id):
+        attention.look_again(db, row.session_id)
     finished = SubagentFinished(
         invocation_id=row.id, run_id=row.run_id, name=row.subagent_name, state=state
     )

@@ -35,9 +35,13 @@ async def test_an_allowed_call_is_made_once_and_the_run_goes_on(worker: LocalWor
     sent = await worker.send(session, script(PUSH, {"say": "done"}))
     approval = await pending(worker, session)
     assert (worker.row(session).state, pushes(worker, session)) == ("running", [])
+    needed = worker.row(session).attention or {}
+    assert (needed["kind"], needed["approval_id"]) == ("approval", approval.id)
+    assert needed["text"] == approval.title
     assert (approval.command, approval.kind) == ("echo pushed >> pushes", "execute")
     assert (approval.expires_at, approval.reason) == (None, "ask shell 'echo *'")
     assert await decide(worker, approval, "allow") == "allowed"
+    assert worker.row(session).attention is None
     assert (await worker.over(sent.run_id or "")).state == "done"
     assert pushes(worker, session) == ["pushed"]
     assert await decide(worker, approval, "deny") == "allowed"
