@@ -12,7 +12,7 @@ from activities.heartbeats import beating
 from activities.refusals import answering
 from activities.trees.shipping import Shipping
 from activities.trees.snapshots import Changed, Trees
-from holdfast.domain.change_steps import ChangesFound, ChangesStep
+from holdfast.domain.checkpoint_steps import ChangesFound, ChangesStep
 from holdfast.domain.errors import Conflict
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore

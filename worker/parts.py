@@ -69,23 +69,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         settings.terminal_state_dir,
         hidden=settings.hidden_places,
     )
-
-    def host_id() -> str | None:
-        return terminals.host_id
-
-    pool = MemoryPool(store, settings.home, config, host_id=host_id)
-    answering_pool = MemoryPool(
-        store, settings.home, config, within_s=ANSWER_WITHIN_S, host_id=host_id
-    )
-
-    async def sync(project_id: str) -> bool:
-        memories = MemoryWorkflows(Connection(settings, activity.client()))
-        report = await memories.sync(
-            project_id, command_id=new_id(), force=False, wait_s=SEARCH_WAIT_S
-        )
-        return report is not None
-
-    remember = MemoryTool(store, answering_pool, sync)
+    pools, remember = _memory(store, settings, config, terminals)
     pausing = CheckpointActivities(store, terminals.client, settings.shadow_git_dir, config)
     tools = all_tools(store, Shell(store, terminals, config), remember, settings.hidden_places)
     calls = ToolActivities(
@@ -98,7 +82,7 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
     )
     changes = ChangeActivities(store, pausing.trees, pausing.shipping)
     placing = HostActivities(store, terminals, config)
-    memories = MemoryActivities(store, pool)
+    memories = MemoryActivities(store, pools[0])
     families: list[object] = [
         SessionActivities(store),
         WaitingActivities(store),
@@ -120,8 +104,27 @@ def build(store: OpenStore, settings: Settings, config: Callable[[], Config]) ->
         changes.read_changes,
         *(getattr(pausing, name) for name in PAUSING_ON_HOST),
     ]
-    pools = (pool, answering_pool)
     return Parts(terminals, config, pausing.trees, pools, steps, on_host)
+
+
+def _memory(
+    store: OpenStore, settings: Settings, config: Callable[[], Config], terminals: Terminals
+) -> tuple[tuple[MemoryPool, MemoryPool], MemoryTool]:
+    """The memories of projects, for syncs and for answers, and the tool that asks them."""
+
+    def host_id() -> str | None:
+        return terminals.host_id
+
+    async def sync(project_id: str) -> bool:
+        memories = MemoryWorkflows(Connection(settings, activity.client()))
+        report = await memories.sync(
+            project_id, command_id=new_id(), force=False, wait_s=SEARCH_WAIT_S
+        )
+        return report is not None
+
+    pool = MemoryPool(store, settings.home, config, host_id=host_id)
+    answering = MemoryPool(store, settings.home, config, within_s=ANSWER_WITHIN_S, host_id=host_id)
+    return (pool, answering), MemoryTool(store, answering, sync)
 
 
 def _steps(family: object) -> list[Callable[..., Any]]:

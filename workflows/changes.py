@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio import workflow
 
-from holdfast.domain.change_steps import SHOW, ChangesFound, ChangesStart, ChangesStep
+from holdfast.domain.checkpoint_steps import SHOW_CHANGES, ChangesFound, ChangesStart, ChangesStep
 from holdfast.domain.wire import CHANGES_WORKFLOW
 from workflows import steps
 from workflows.placement import Placement
@@ -24,7 +24,7 @@ class ChangesWorkflow:
         """Until every question is answered."""
         await workflow.wait_condition(lambda: self._asked and workflow.all_handlers_finished())
 
-    @workflow.update(name=SHOW, description="Compare the folder with how it was.")
+    @workflow.update(name=SHOW_CHANGES, description="Compare the folder with how it was.")
     async def show(self, step: ChangesStep) -> ChangesFound:
         """The changes, or why they cannot be told."""
         self._asked = True

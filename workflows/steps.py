@@ -11,8 +11,9 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from holdfast.domain.change_steps import ChangesFound, ChangesStep
 from holdfast.domain.checkpoint_steps import (
+    ChangesFound,
+    ChangesStep,
     Paused,
     PauseStep,
     Resumed,

@@ -15,7 +15,7 @@ from api.errors import documented
 from api.openapi import AnswerRoute
 from api.paging import by_time, cut, read_time
 from api.services import Services
-from holdfast.domain.change_steps import ChangesStep
+from holdfast.domain.checkpoint_steps import ChangesStep
 from holdfast.domain.errors import ValidationFailed
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.tables import SessionRow

@@ -12,8 +12,9 @@ from api.errors import documented, gone_as_conflict
 from api.models import RequestBody, Text
 from api.openapi import AnswerRoute
 from api.routes.checkpoints import MessageId, RolledBackShown, rolled_back
-from api.routes.messages import CONTENT_CHARS_MAX, AcceptedShown, MessageBody, send_message
+from api.routes.messages import AcceptedShown, MessageBody, send_message
 from api.routes.sessions import shown
+from api.staging import CONTENT_CHARS_MAX
 from holdfast.domain.commands import NewMessage, RollBack
 from holdfast.domain.errors import ValidationFailed
 from holdfast.storage.database.engine import Db

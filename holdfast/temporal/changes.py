@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.domain.change_steps import (
-    SHOW,
+from holdfast.domain.checkpoint_steps import (
+    SHOW_CHANGES,
     ChangesFound,
     ChangesStart,
     ChangesStep,
-    workflow_id,
+    changes_workflow_id,
 )
 from holdfast.domain.errors import Unavailable
 from holdfast.domain.ids import new_id
@@ -35,12 +35,12 @@ class ChangesWorkflows:
         start = Start(
             workflow=CHANGES_WORKFLOW,
             argument=ChangesStart(session.id),
-            id=workflow_id(session.id),
+            id=changes_workflow_id(session.id),
             task_queue=self._connection.settings.task_queue,
             search_attributes={"Project": session.project_id, "Operator": session.created_by},
             summary="changes",
         )
-        update = Update(SHOW, step, new_id(), ChangesFound, start)
+        update = Update(SHOW_CHANGES, step, new_id(), ChangesFound, start)
         try:
             return (
                 await update.answer(self._connection, within_s=ANSWER_S, away_max_s=AWAY_S)

@@ -14,6 +14,7 @@ from temporalio.client import WorkflowHistory
 
 from holdfast.settings.config import Config
 from holdfast.storage.database.opening import open_store
+from tests.replay import control_stories  # noqa: F401 (it adds its stories)
 from tests.replay.stories import ROLLING, STORIES, Story
 from tests.support.local_worker import LocalWorker
 from tests.support.servers.temporal_server import TemporalServer

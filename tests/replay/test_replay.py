@@ -13,6 +13,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from holdfast.temporal.payloads import data_converter
+from tests.replay import control_stories  # noqa: F401 (it adds its stories)
 from tests.replay.stories import MARK, STORIES
 from worker.parts import WORKFLOWS
 

@@ -26,15 +26,12 @@ from holdfast.domain.commands import (
     RollBack,
 )
 from holdfast.domain.ids import new_id
-from holdfast.domain.permissions.approval_steps import Decide
 from holdfast.settings.config import Config
 from holdfast.settings.environment import Settings
-from holdfast.storage.approvals import approvals
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.opening import OpenStore
 from holdfast.storage.database.rows import change
 from holdfast.storage.database.tables import Message, Run, SessionRow
-from holdfast.storage.database.tables_approvals import Approval
 from holdfast.storage.database.tables_history import EventRow
 from holdfast.storage.database.tables_hosts import HostRow
 from holdfast.storage.hosts import hosts
@@ -384,34 +381,3 @@ class LocalWorker:
         """Every word of the output channel so far."""
         found = self.store.read(lambda db: frames_of(db, session_id))
         return "".join(one.payload["text"] for one in found if one.type == "delta")
-
-
-async def pending(worker: LocalWorker, session_id: str) -> Approval:
-    """The oldest approval that a session waits for, once there is one."""
-    return await until(
-        lambda: worker.store.read(lambda db: approvals.oldest_pending(db, session_id)),
-        "an approval",
-    )
-
-
-async def decide(worker: LocalWorker, approval: Approval, decision: str, **fields: Any) -> str:
-    """Answer an approval as the API does; how it stands then."""
-    words = {name: fields.pop(name) for name in ("note", "pattern") if name in fields}
-    words_id = worker.store.blobs.put_json(words).id if words else None
-    command = Decide(
-        command_id=new_id(),
-        user_id=worker.operator_id,
-        approval_id=approval.id,
-        decision=decision,
-        words_id=words_id,
-        **fields,
-    )
-    answer = await worker.command(approval.session_id, "decide", command)
-    return answer.reason or ""
-
-
-def stands(worker: LocalWorker, approval: Approval) -> Approval:
-    """The approval as it is now."""
-    found = worker.store.read(lambda db: approvals.find(db, approval.id))
-    assert found is not None
-    return found

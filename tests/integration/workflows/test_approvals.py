@@ -11,7 +11,8 @@ import pytest
 from holdfast.settings.config import Approvals
 from holdfast.storage.approvals import permissions
 from holdfast.storage.sessions import sessions
-from tests.support.local_worker import LocalWorker, decide, pending, script, stands
+from tests.support.asked_calls import decide, pending, stands
+from tests.support.local_worker import LocalWorker, script
 from tests.support.stored_rows import tool_calls_of
 
 PUSH = {"call": "shell", "arguments": {"command": "echo pushed >> pushes"}}
