@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from holdfast.storage.database.engine import Db
 from holdfast.storage.database.rows import table
 from holdfast.storage.database.tables import Call, Message, Run, SubagentInvocation, ToolCallRow
+from holdfast.storage.database.tables_approvals import Approval
 from holdfast.storage.database.tables_history import Checkpoint, Compaction
 from holdfast.storage.moves import checkpoints
 
@@ -20,7 +21,7 @@ LABEL_CHARS_MAX = 120
 TELLING = ("command", "path", "pattern", "query", "url", "task", "prompt", "reason", "title")
 _runs, _messages, _calls, _tools = table(Run), table(Message), table(Call), table(ToolCallRow)
 _invocations, _compactions = table(SubagentInvocation), table(Compaction)
-_checkpoints = table(Checkpoint)
+_checkpoints, _approvals = table(Checkpoint), table(Approval)
 
 
 class TokensShown(TypedDict):
@@ -58,6 +59,7 @@ def spans(db: Db, session_id: str, runs: list[Run]) -> list[SpanShown]:
         *_subagent_spans(invocations),
         *_model_spans(db, ids, invocations),
         *_tool_spans(db, ids, invocations),
+        *_approval_spans(db, ids),
         *_compaction_spans(db, session_id, runs),
         *_pause_spans(db, session_id, runs),
     ]
@@ -114,6 +116,18 @@ def _tool_spans(db: Db, ids: list[str], invocations: list[Row[Any]]) -> Iterator
             "run_id": row.run_id,
             "agent_path": row.caller,
             "message_id": row.message_id,
+        }
+
+
+def _approval_spans(db: Db, ids: list[str]) -> Iterator[SpanShown]:
+    """How long calls waited for an operator's word; each belongs to its call."""
+    for row in _rows(db, select(_approvals).where(_approvals.c.run_id.in_(ids))):
+        span = _span(row.id, row.tool_call_id, "approval", row.asked_at, row.decided_at, row.state)
+        yield {
+            **span,
+            "label": _short(row.title),
+            "run_id": row.run_id,
+            "agent_path": row.agent_path,
         }
 
 

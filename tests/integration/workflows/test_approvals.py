@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.settings.config import Approvals
 from holdfast.storage.approvals import permissions
-from holdfast.storage.sessions import sessions
+from holdfast.storage.moves import timeline
+from holdfast.storage.moves.timeline import SpanShown
+from holdfast.storage.sessions import runs, sessions
 from tests.support.asked_calls import decide, pending, stands
 from tests.support.local_worker import LocalWorker, script
 from tests.support.stored_rows import tool_calls_of
@@ -31,6 +33,12 @@ def pushes(worker: LocalWorker, session_id: str) -> list[str]:
     return written.read_text().splitlines() if written.exists() else []
 
 
+def spans(worker: LocalWorker, session_id: str) -> list[SpanShown]:
+    return worker.store.read(
+        lambda db: timeline.spans(db, session_id, runs.of_session(db, session_id, limit=10))
+    )
+
+
 async def test_an_allowed_call_is_made_once_and_the_run_goes_on(worker: LocalWorker) -> None:
     session = session_with(worker)
     sent = await worker.send(session, script(PUSH, {"say": "done"}))
@@ -43,6 +51,9 @@ async def test_an_allowed_call_is_made_once_and_the_run_goes_on(worker: LocalWor
     assert (approval.expires_at, approval.reason) == (None, "ask shell 'echo *'")
     assert await decide(worker, approval, "allow") == "allowed"
     assert worker.row(session).attention is None
+    (asked,) = [span for span in spans(worker, session) if span["kind"] == "approval"]
+    assert (asked["parent"], asked["state"]) == (approval.tool_call_id, "allowed")
+    assert (asked["end"] or 0) >= asked["start"]
     assert (await worker.over(sent.run_id or "")).state == "done"
     assert pushes(worker, session) == ["pushed"]
     assert await decide(worker, approval, "deny") == "allowed"
