@@ -57,7 +57,7 @@ def test_a_thousand_model_calls_cost_the_last_no_more_than_the_first(
     product: Product, client: httpx2.Client, make_project: Callable[..., dict[str, Any]]
 ) -> None:
     project = make_project(PROJECT)
-    session = client.post(f"/projects/{project['id']}/sessions", json={}).json()
+    session = client.post(f"/projects/{project['id']}/sessions", json={"stuck_guard": False}).json()
     before = size_of(product.home)
     step = {"call": "read_file", "arguments": {"path": "nothing.txt"}}
     content = json.dumps({"script": [{"repeat": STEPS - 1, "step": step}, {"say": "Done."}]})

@@ -43,7 +43,7 @@ class Worker:
     ) -> None:
         self.client = client
         self.project = make_project(PROJECT.format(compaction=json.dumps(compaction)))
-        made = client.post(f"/projects/{self.project['id']}/sessions", json={})
+        made = client.post(f"/projects/{self.project['id']}/sessions", json={"stuck_guard": False})
         assert made.status_code == 201, made.text
         self.path = f"/sessions/{made.json()['id']}"
 

@@ -142,7 +142,7 @@ async def worker_restarted(worker: LocalWorker) -> list[str]:
 @story
 async def rolled_over(worker: LocalWorker) -> list[str]:
     """A run that is longer than one history."""
-    session = worker.session()
+    session = worker.session(stuck_guard=False)
     steps = {"repeat": 12, "step": {"call": "list_files"}}
     await worker.run(session, asking(steps, saying("done")))
     await worker.state(session, "idle")

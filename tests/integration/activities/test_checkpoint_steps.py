@@ -244,7 +244,8 @@ async def test_files_are_not_saved_for_a_session_that_went_on(bench: Bench) -> N
         restore_files=True,
     )
     done = await bench.do(bench.steps.roll_back_session, step)
-    assert done.files["not_undone"] == ["the files of this checkpoint were not saved"]
+    words = "the session went on before its files could be saved"
+    assert done.files["not_undone"] == [f"the files of this checkpoint were not saved: {words}"]
 
 
 async def test_a_paused_session_is_rolled_back_before_its_files_were_saved(bench: Bench) -> None:

@@ -39,7 +39,7 @@ async def test_a_run_that_is_compacted_too_often_pauses_for_the_operator(
 ) -> None:
     assert agent_loop.COMPACTIONS_MAX == 50
     monkeypatch.setattr(agent_loop, "COMPACTIONS_MAX", 2)
-    session = worker.session(worker.project(PROJECT % "drop"))
+    session = worker.session(worker.project(PROJECT % "drop"), stuck_guard=False)
 
     await worker.send(session, script({"repeat": 40, "step": LONG_STEP}, {"say": "done"}))
 
@@ -67,7 +67,7 @@ async def test_a_summary_made_during_a_pause_is_proposed_after_it_and_paid_for_o
         await summarise(self, job, removed, made)
 
     monkeypatch.setattr(Compactors, "summarise", slowly)
-    session = worker.session(worker.project(PROJECT % "checkpoint"))
+    session = worker.session(worker.project(PROJECT % "checkpoint"), stuck_guard=False)
     await worker.send(session, script({"repeat": 40, "step": LONG_STEP}, {"say": "done"}))
     await asyncio.wait_for(begun.wait(), DEADLINE_S)
     paused = await worker.pause(session)

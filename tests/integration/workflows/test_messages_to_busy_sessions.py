@@ -291,7 +291,7 @@ async def test_an_interrupt_survives_a_lost_workflow(worker: LocalWorker) -> Non
 
 async def test_waiting_messages_are_carried_over_a_roll_over(rolling_worker: LocalWorker) -> None:
     worker = rolling_worker
-    session = worker.session()
+    session = worker.session(stuck_guard=False)
     steps = {"repeat": 12, "step": {"call": "list_files"}}
     await worker.send(session, script(steps, {"say": "done"}))
     await worker.event(session, "call.put")

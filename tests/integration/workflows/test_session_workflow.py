@@ -36,7 +36,7 @@ async def test_commands_stay_answered_and_the_session_whole_across_roll_overs(
     rolling_worker: LocalWorker,
 ) -> None:
     worker = rolling_worker
-    session, command = worker.session(), new_id()
+    session, command = worker.session(stuck_guard=False), new_id()
     first = await worker.send(session, "hello", command_id=command)
     await worker.over(first.run_id or "")
     first_run = (await worker.handle(session).describe()).run_id
@@ -54,7 +54,7 @@ async def test_commands_stay_answered_and_the_session_whole_across_roll_overs(
 
 async def test_a_cancel_during_roll_overs_is_never_lost(rolling_worker: LocalWorker) -> None:
     worker = rolling_worker
-    session = worker.session()
+    session = worker.session(stuck_guard=False)
     steps = {"repeat": 1000, "step": {"call": "list_files"}}
     run = (await worker.send(session, script(steps))).run_id or ""
 
