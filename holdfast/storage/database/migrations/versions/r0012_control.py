@@ -8,6 +8,8 @@ from alembic import op
 revision = "0012"
 down_revision = "0011"
 
+# Not where a row names a missing one: Postgres checks the keys of a row that is changed twice in
+# one transaction, as in an upgrade from before revision 7, although the keys stay as they are.
 _LAST_RUN = """
     UPDATE sessions SET last_run_id = (
         SELECT runs.id FROM runs
@@ -15,6 +17,9 @@ _LAST_RUN = """
           AND runs.completed_at IS NOT NULL AND runs.operator_message IS NOT NULL
         ORDER BY runs.created_at DESC, runs.id DESC LIMIT 1
     )
+    WHERE project_id IN (SELECT id FROM projects)
+      AND (parent_session_id IS NULL OR parent_session_id IN (SELECT id FROM sessions AS others))
+      AND (bound_issue IS NULL OR bound_issue IN (SELECT id FROM issues))
 """
 
 
