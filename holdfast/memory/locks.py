@@ -19,9 +19,10 @@ class MemoryBusy(Exception):
 
 
 @contextmanager
-def writing(path: Path, *, within_s: float = WRITER_TIMEOUT_S) -> Iterator[int]:
+def writing(path: Path, *, within_s: float | None = None) -> Iterator[int]:
     """Be the only writer of the index at `path`, in all processes; yields the lock's file."""
-    with _held(path.with_name(f"{path.name}.lock"), fcntl.LOCK_EX, within_s) as file:
+    timeout_s = WRITER_TIMEOUT_S if within_s is None else within_s
+    with _held(path.with_name(f"{path.name}.lock"), fcntl.LOCK_EX, timeout_s) as file:
         yield file
 
 
