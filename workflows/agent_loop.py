@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from temporalio import workflow
@@ -71,6 +71,8 @@ class AgentLoop:
     invocation_id: str | None = None
     may_roll: bool = True
     futile_compactions: int = 0
+    # What the calls of the present answer came to; equal calls of one answer count once.
+    seen_in_answer: set[str] = field(default_factory=set)
 
     async def run(self) -> Ending:
         """Go on until the model's last answer, or until it is time to roll over."""
@@ -110,6 +112,7 @@ class AgentLoop:
                 )
         progress.step += 1
         progress.pending = list(result.pending)
+        self.seen_in_answer.clear()
         progress.answered = not result.pending
         if result.budget_reached and result.pending:
             await self.host.pause("budget", reason=result.budget_reached, call=None)
@@ -225,8 +228,9 @@ class AgentLoop:
 
     async def _repeats(self, call: PendingCall, fingerprint: str) -> None:
         """Pause when the last calls and their results were the same again and again."""
-        if not fingerprint:
+        if not fingerprint or fingerprint in self.seen_in_answer:
             return
+        self.seen_in_answer.add(fingerprint)
         progress = self.progress
         progress.recent = [*progress.recent, fingerprint][-REMEMBERED:]
         words = repetition(progress.recent, call.summary)

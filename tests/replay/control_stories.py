@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.commands import Retry
 from holdfast.domain.ids import new_id
 from tests.replay.stories import LEAD, MARK, asking, saying, story
-from tests.support.asked_calls import decide, pending
+from tests.support.control.asked_calls import decide, pending
 from tests.support.local_worker import LocalWorker, script, until
 
 

@@ -13,7 +13,7 @@ from holdfast.storage.approvals import permissions
 from holdfast.storage.moves import timeline
 from holdfast.storage.moves.timeline import SpanShown
 from holdfast.storage.sessions import runs, sessions
-from tests.support.asked_calls import decide, pending, stands
+from tests.support.control.asked_calls import decide, pending, stands
 from tests.support.local_worker import LocalWorker, script
 from tests.support.stored_rows import tool_calls_of
 

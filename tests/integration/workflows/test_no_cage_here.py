@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.settings.config import Config
 from holdfast.storage.database.opening import OpenStore
-from tests.support.asked_calls import decide, pending
+from tests.support.control.asked_calls import decide, pending
 from tests.support.local_worker import LocalWorker, script
 from tests.support.servers.caged_programs import WITHOUT_CAGES, before
 from tests.support.servers.terminal_hosts import TestHost

@@ -21,6 +21,14 @@ async def test_six_equal_calls_with_equal_results_pause_the_session(worker: Loca
     assert (await worker.over(sent.run_id or "")).state == "done", "it counts anew"
 
 
+async def test_equal_calls_of_one_answer_count_once(worker: LocalWorker) -> None:
+    many = {"calls": [SAME] * 12}
+    assert (await worker.run(worker.session(), script(many, many, {"say": "done"}))).state == "done"
+    session = worker.session()
+    await worker.send(session, script(*[many] * 7, {"say": "done"}))
+    assert (await worker.state(session, "paused")).tool_call_count == 72
+
+
 async def test_two_calls_that_take_turns_pause_it_too(worker: LocalWorker) -> None:
     session = worker.session()
     await worker.send(session, script(*[SAME, OTHER] * 5, {"say": "done"}))

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.domain import control_events, events
 from holdfast.domain.events import Event
+from holdfast.domain.permissions import events as permission_events
 
 KINDS = {one.kind: one for one in Event.__subclasses__()}
 FIELDS = {
@@ -57,7 +58,7 @@ def test_every_event_is_frozen_and_becomes_json(kind: type[Event]) -> None:
 
 
 def test_no_two_types_share_a_kind() -> None:
-    everything = {**vars(events), **vars(control_events)}
+    everything = {**vars(events), **vars(control_events), **vars(permission_events)}
     types = [one for one in everything.values() if isinstance(one, type)]
     kinds = [one.kind for one in types if issubclass(one, Event) and one is not Event]
     assert sorted(kinds) == sorted(KINDS)
